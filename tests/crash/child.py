@@ -16,9 +16,10 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 import anyio
 from tests.crash.clients import Clients
@@ -27,9 +28,12 @@ from tests.crash.orders import Order, read_order
 from turnwire.core.effects import AnyEffect, AskAgent
 from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
+from turnwire.log import EventLog
+from turnwire.log.address import is_database
+from turnwire.log.postgres import PostgresEventLog, open_postgres_log
 from turnwire.log.sqlite import SqliteEventLog
-from turnwire.log.sqlite_jobs import Transaction
 from turnwire.log.sqlite_wal import Durability, WalFile, WalGate
+from turnwire.log.sqlite_writer import Transaction
 from turnwire.runtime.agent_driver import AgentDriver
 from turnwire.runtime.node import Node, open_node
 from turnwire.runtime.tail import Tail
@@ -47,6 +51,10 @@ LIMITS = Limits(
     checkpoint_bytes=256 * KiB,
 )
 """Small, so that snapshots, checkpoints, unloading, escalation and reading behind the ring happen all the time."""
+
+
+TELLING_S = 2.0
+"""What a generation has to say what it waits for, before it is killed because its time is over."""
 
 
 def say(*lines: str) -> None:
@@ -87,23 +95,24 @@ class Fuse:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class FusedLog(SqliteEventLog):
-    """The product's log, with a point before, in and after each append."""
+def wrap_log(log: type[SqliteEventLog | PostgresEventLog], fuse: Fuse) -> None:
+    """Put a point before, in and after each append to the product's log, in this process only."""
+    append = log.append
 
-    fuse: Fuse
-
-    async def append(
-        self, session_id: SessionId, bodies: Sequence[bytes], *, expected: int, unsettled: bool, durable: bool
+    async def fused_append(
+        self: Any, session_id: SessionId, bodies: Sequence[bytes], *, expected: int, unsettled: bool, durable: bool
     ) -> int:
-        self.fuse.passes("append")
-        self.fuse.passes_soon("hand")
-        head = await super().append(session_id, bodies, expected=expected, unsettled=unsettled, durable=durable)
-        self.fuse.passes("stored")
+        fuse.passes("append")
+        fuse.passes_soon("hand")
+        head = await append(self, session_id, bodies, expected=expected, unsettled=unsettled, durable=durable)
+        fuse.passes("stored")
         return head
+
+    log.append = fused_append
 
 
 def wrap(fuse: Fuse) -> None:
-    """Put the other points around the product, in this process only."""
+    """Put the other points around it."""
     flush, committed, sync = Transaction.flush, WalGate.committed, WalFile.sync
     publish, perform = Tail.publish, AgentDriver.perform
 
@@ -149,16 +158,27 @@ async def live(order: Order) -> None:
     """One generation."""
     fuse = Fuse(order)
     wrap(fuse)
-    durability = Durability(order.durability)
     source = ScriptedSource(cast("Profile", order.profile), AgentOptions(steering=True))
-    async with await FusedLog.open(order.path, limits=LIMITS, durability=durability) as log:
-        log.fuse = fuse
-        async with source, open_node(log, source, limits=LIMITS) as node:
-            clients = Clients(node, log, order, say, fuse.passes)
-            async with anyio.create_task_group() as tasks:
-                # Clients come meanwhile.
-                tasks.start_soon(_tell_recovery, node)
-                await (clients.settle() if order.last else clients.work())
+    async with opened(order, fuse) as log, source, open_node(log, source, limits=LIMITS) as node:
+        clients = Clients(node, log, order, say, fuse.passes)
+        async with anyio.create_task_group() as tasks:
+            # Clients come meanwhile.
+            tasks.start_soon(_tell_recovery, node)
+            await (clients.settle() if order.last else clients.work())
+
+
+@asynccontextmanager
+async def opened(order: Order, fuse: Fuse) -> AsyncGenerator[EventLog]:
+    """The log of the order, a file or a database."""
+    durability = Durability(order.durability)
+    if is_database(order.path):
+        wrap_log(PostgresEventLog, fuse)
+        async with open_postgres_log(order.path, limits=LIMITS, durability=durability) as log:
+            yield log
+        return
+    wrap_log(SqliteEventLog, fuse)
+    async with await SqliteEventLog.open(order.path, limits=LIMITS, durability=durability) as log:
+        yield log
 
 
 async def _tell_recovery(node: Node) -> None:
@@ -166,8 +186,22 @@ async def _tell_recovery(node: Node) -> None:
     say("recovered")
 
 
+def _tell_tasks(*_: object) -> None:
+    """What a generation waits for that was to be over by now."""
+    for task in asyncio.all_tasks():
+        frames: list[str] = []
+        waiting: Any = task.get_coro()
+        while waiting is not None:
+            frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None)
+            if frame is not None:
+                frames.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
+            waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None)
+        say(f"failed a task waits: {' > '.join(frames)}")
+
+
 def run(order: Order) -> int:
     """A generation as a process: its exit code."""
+    signal.signal(signal.SIGUSR1, _tell_tasks)
     logging.getLogger("turnwire").addHandler(_Complaints(logging.ERROR))
     try:
         anyio.run(live, order)
@@ -186,7 +220,9 @@ def serve() -> None:
         if not pid:
             os._exit(run(order))
         is_late = signal.sigtimedwait({signal.SIGCHLD}, order.within_s) is None
-        if is_late:
+        if is_late and order.last:
+            os.kill(pid, signal.SIGUSR1)
+        if is_late and not (order.last and signal.sigtimedwait({signal.SIGCHLD}, TELLING_S)):
             os.kill(pid, signal.SIGKILL)
             # Taken here, or the next generation would seem to have ended.
             signal.sigwait({signal.SIGCHLD})

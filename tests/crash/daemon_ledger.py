@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 TERMINALS = frozenset({"turn_complete", "turn_error"})
-INTERRUPTED = "daemon_restarted"
-"""The one error that a turn may end with: its agent fails only when the daemon dies."""
+INTERRUPTED = frozenset({"daemon_restarted"})
+"""The errors that a turn may end with: its agent fails only when the daemon dies."""
 
 Json = dict[str, Any]
 
@@ -58,7 +58,8 @@ class Reading:
 class Ledger:
     """Everything that the clients of one folder were told."""
 
-    def __init__(self) -> None:
+    def __init__(self, interruptions: frozenset[str] = INTERRUPTED) -> None:
+        self._interruptions = interruptions
         self.receipts: dict[str, Receipt] = {}
         """By idempotency key, which is also the prompt's tag at the agent."""
         self.sent: dict[str, str] = {}
@@ -153,7 +154,7 @@ class Ledger:
             end = self.ends.get(receipt.prompt_id, {"data": {}})["data"]
             if receipt.prompt_id not in started:
                 yield f"G7 {key} was accepted and never ran"
-            elif end.get("code", INTERRUPTED) != INTERRUPTED:
+            elif "code" in end and end["code"] not in self._interruptions:
                 yield f"G7 {key} failed with {end['code']}"
             elif end.get("stopReason") == "end_turn" and not got[key]:
                 yield f"G3 {key} is complete and no agent got it"

@@ -25,7 +25,7 @@ from tests.crash.daemon_child import Start
 from turnwire.testing.patience import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
-AGENT = Path(__file__).with_name("daemon_agent.py")
+AGENT = Path(__file__).parents[1] / "support/recording_agent.py"
 TOKEN = "kill-test-owner-token-0123456789"
 
 
@@ -91,7 +91,7 @@ class Folder:
             options["--log"] = self.database
         limits = [word for name, value in SMALL.items() for word in ("--limit", f"{name}={value}")]
         words = [word for option in options.items() for word in option]
-        agent = [sys.executable, "-I", "-S", str(AGENT), *self._mark(manner.number)]
+        agent = [sys.executable, "-I", "-S", str(AGENT), *self._mark(manner.number), "clings"]
         return Start(["--debug", "serve", "--json", *words, *limits, "--", *agent], str(self.errors), manner.cold)
 
     def _mark(self, life: int) -> tuple[str, str]:
@@ -109,7 +109,11 @@ class Folder:
     def tags(self) -> list[tuple[str, int]]:
         """The prompts that agents got, in the order in which they got them, each with the life it was in."""
         lines = self.record.read_text().splitlines() if self.record.exists() else []
-        return [(entry["tag"], entry["life"]) for entry in map(json.loads, lines)]
+        found: list[tuple[str, int]] = []
+        for line in lines:
+            _, _, life, _, _, tag = line.split(" ")
+            found.append((tag, int(life)))
+        return found
 
     def complaints(self) -> list[str]:
         """Whatever a daemon had to say of an error; no kill may lead to one."""
@@ -179,7 +183,9 @@ class Life:
 
     async def watch(self) -> None:
         """Notice its end."""
-        await _end_of(os.pidfd_open(self.pid))
+        # One that ends while it is announced is gone before anybody looks.
+        with suppress(ProcessLookupError):
+            await _end_of(os.pidfd_open(self.pid))
         self.is_dead = True
         self.move()
 

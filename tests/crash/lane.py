@@ -19,14 +19,17 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
-from tests.crash.orders import AT_A_TIME, POINTS, Order
+from tests.crash.database_witness import DatabaseWitness
+from tests.crash.orders import AT_A_TIME, OF_A_FILE, POINTS, Order
 from tests.crash.witness import Accepted, Asked, Claim, Seen, Witness
+from tests.support.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILES = ("v1", "v1plus", "v2")
 DURABILITIES = ("full", "normal", "memory")
 DEATHS = (*POINTS, *POINTS, AT_A_TIME, AT_A_TIME, AT_A_TIME)
 """How the generations of one file die, in any order."""
+DEATHS_ON_A_DATABASE = tuple(each for each in DEATHS if each not in OF_A_FILE)
 
 ANSWER_S = 60.0
 """How long the child program may be silent: above any generation's own bound."""
@@ -131,20 +134,27 @@ class Report:
 
 
 class FileRun:
-    """One log file from its first generation to its last."""
+    """One log from its first generation to its last: a file, or one in a database if a server is given."""
 
-    def __init__(self, child: ChildProgram, path: Path, seed: str, report: Report) -> None:
+    def __init__(
+        self, child: ChildProgram, path: Path, seed: str, report: Report, server: PostgresServer | None
+    ) -> None:
         self._child = child
         self._random = Random(seed)
-        self._path = path
-        self._witness = Witness(path)
+        if server is None:
+            self._log = str(path)
+            self._witness, self._deaths, self._durabilities = Witness(path), DEATHS, DURABILITIES
+        else:
+            self._log = server.new_log()
+            self._witness, self._deaths = DatabaseWitness(server, self._log), DEATHS_ON_A_DATABASE
+            self._durabilities = DURABILITIES[:2]
         self._report = report
         self._keys: set[tuple[str, str]] = set()
         self._generation = 0
 
     def run(self) -> None:
         """Kill many generations, then let two live: one works off the queue, one finds what a leaving one left."""
-        for point in self._random.sample(DEATHS, len(DEATHS)):
+        for point in self._random.sample(self._deaths, len(self._deaths)):
             passage = self._random.choice([1, 2, 3, self._random.randint(1, 25)])
             within_s = self._random.uniform(0, MOMENT_S) if point == AT_A_TIME else ANSWER_S / 2
             if not self._live(self._order(point=point, passage=passage, within_s=within_s)):
@@ -158,11 +168,11 @@ class FileRun:
     ) -> Order:
         self._generation += 1
         return Order(
-            path=str(self._path),
+            path=self._log,
             seed=self._random.getrandbits(32),
             generation=self._generation,
             profile=self._random.choice(PROFILES),
-            durability=self._random.choice(DURABILITIES),
+            durability=self._random.choice(self._durabilities),
             last=last,
             point=point,
             passage=passage,
@@ -202,12 +212,12 @@ def _unexpected(order: Order, outcome: Outcome) -> Iterator[str]:
         yield "the generation did not come to the point where it was to die"
 
 
-def run_lane(folder: Path, seed: str, files: int) -> Report:
-    """Some files, one after the other, until one is found to be wrong."""
+def run_lane(folder: Path, seed: str, files: int, server: PostgresServer | None = None) -> Report:
+    """Some files, or logs in a database, one after the other, until one is found to be wrong."""
     report = Report()
     with ChildProgram() as child:
         for number in range(files):
-            FileRun(child, folder / f"log-{number}", f"{seed}/{number}", report).run()
+            FileRun(child, folder / f"log-{number}", f"{seed}/{number}", report, server).run()
             if report.complaints:
                 break
     return report

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
 import sys
@@ -21,9 +22,10 @@ import anyio.lowlevel
 
 from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
+from turnwire.log import sqlite_writer
 from turnwire.log.sqlite import SqliteEventLog
-from turnwire.log.sqlite_jobs import SMALL_EVENTS, Transaction
 from turnwire.log.sqlite_wal import Checkpointer, Durability, WalFile, WalGate
+from turnwire.log.sqlite_writer import SMALL_EVENTS, Transaction
 
 POINTS = {
     "begin": (Transaction, "__init__"),
@@ -51,6 +53,8 @@ class Order(NamedTuple):
     is_after: bool
     passage: int
     within_s: float
+    is_alone: bool
+    """One session writes, so that the loop syncs; else all of them, and the thread does."""
 
 
 def die_at(order: Order) -> None:
@@ -76,6 +80,8 @@ async def live(order: Order) -> None:
     chance = Random(order.seed)
     if order.point:
         die_at(order)
+    # However slow the disk is just now.
+    sqlite_writer.SLOW_SYNC_S = math.inf
     log = await SqliteEventLog.open(order.path, limits=LIMITS, durability=Durability(order.durability))
     known = {each.session_id for each in await log.sessions()}
 
@@ -96,7 +102,7 @@ async def live(order: Order) -> None:
             await anyio.lowlevel.checkpoint()
 
     async with asyncio.TaskGroup() as tasks:
-        for name in SESSIONS:
+        for name in [chance.choice(SESSIONS)] if order.is_alone else SESSIONS:
             tasks.create_task(write(name))
 
 

@@ -23,6 +23,9 @@ POINTS = {
 }
 """Places where a child kills itself, and what is true there."""
 
+OF_A_FILE = frozenset({"flush", "commit", "sync", "synced"})
+"""Those that a log in a database has not: they are in the server then."""
+
 AT_A_TIME = "time"
 """The child is killed from outside, wherever it is."""
 
@@ -31,6 +34,7 @@ class Order(NamedTuple):
     """One generation: a process that runs a node on a log file until it is killed, or until all is settled."""
 
     path: str
+    """Of the file, or the address of the database."""
     seed: int
     generation: int
     profile: str

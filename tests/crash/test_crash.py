@@ -14,8 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.crash.lane import DEATHS, Report, run_lane
+from tests.crash.lane import DEATHS, DEATHS_ON_A_DATABASE, Report, run_lane
 from tests.crash.orders import AT_A_TIME, POINTS
+from tests.support.postgres import PostgresServer
 
 LANES, FILES = 2, 5
 KILLS = LANES * FILES * len(DEATHS)
@@ -41,6 +42,18 @@ def test_whatever_clients_were_told_survives_a_kill_at_any_instant(tmp_path: Pat
     complaints = [problem for report in reports for problem in report.complaints]
     assert not complaints, f"TURNWIRE_CRASH_SEED={seed}, files in {tmp_path}:\n" + "\n".join(complaints)
     _check_the_run_was_worth_it(reports)
+
+
+@pytest.mark.requirement("G1", "G2", "G3", "G7")
+def test_whatever_clients_were_told_survives_a_kill_of_a_node_whose_log_is_in_postgresql(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    """What such a node had sent may still be stored after its death."""
+    seed = os.environ.get("TURNWIRE_CRASH_SEED") or secrets.token_hex(4)
+    report = run_lane(tmp_path, f"{seed}/postgresql", 1, postgres)
+    assert not report.complaints, f"TURNWIRE_CRASH_SEED={seed}:\n" + "\n".join(report.complaints)
+    assert report.deaths == Counter(DEATHS_ON_A_DATABASE)
+    assert min(report.claims["Accepted"], report.claims["Asked"], report.claims["Seen"]) > 0
 
 
 def _check_the_run_was_worth_it(reports: list[Report]) -> None:

@@ -103,6 +103,7 @@ def test_what_was_acknowledged_survives_a_kill_inside_of_each_step(tmp_path: Pat
                     is_after,
                     1 if is_rare else chance.choice([1, 2, 3, 5, 20]),
                     5.0 if point else chance.uniform(0.005, 0.06),
+                    is_alone=(number + life) % 2 == 1,
                 )
                 acknowledged = one_life(child, order)
                 deaths[point] += 1

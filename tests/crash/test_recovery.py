@@ -17,11 +17,13 @@ pytestmark = [pytest.mark.anyio, needs_linux]
 OPEN = 200
 
 
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
 @pytest.mark.requirement("G3", "G7")
 async def test_whoever_asks_for_a_session_of_a_killed_daemon_is_told_of_its_end_and_waits_for_no_other(
-    tmp_path: Path,
+    tmp_path: Path, request: pytest.FixtureRequest, engine: str
 ) -> None:
-    with anyio.fail_after(2 * WAIT_S), closing(Folder(tmp_path / "daemon")) as folder:
+    log = request.getfixturevalue("postgres").new_log() if engine == "postgresql" else None
+    with anyio.fail_after(2 * WAIT_S), closing(Folder(tmp_path / "daemon", log)) as folder:
         async with open_daemons() as daemons, _client(folder.url) as client:
             life = await daemons.start(folder.start(Manner(number=1)))
             await life.announced()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import httpx
 import pytest
 from tests.server.reading import after, ended, offsets, open_session, prompt, reading
 from tests.support.daemons import SCRIPTED, TOKEN, Running, running_daemon
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, schema_of
 
 from turnwire.errors import ConfigError, LogLocked
 from turnwire.limits import Limits
@@ -53,6 +54,17 @@ async def until_accepted(client: httpx.AsyncClient, session_id: str, text: str) 
 async def whole(running: Running, session_id: str) -> list[int]:
     async with running.client() as client, reading(client, f"/session/{session_id}/events", **after(0)) as reader:
         return offsets(await reader.until(lambda each: each.type == "replay_complete"))
+
+
+@pytest.mark.every_log
+async def test_a_test_for_every_log_has_its_daemon_on_each(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    # Not by the fixture: a test that does not ask for it must have it all the same.
+    place = request.node.callspec.params["log_of_daemons"]
+    async with running_daemon(tmp_path / "d") as running:
+        await open_session(running)
+        is_far = (running.daemon.settings.log or "").startswith("postgresql://")
+    assert is_far == (place == "postgresql")
+    assert (tmp_path / "d" / "turnwire.db").exists() == (place == "sqlite")
 
 
 @pytest.mark.requirement("G2", "G3")
@@ -134,6 +146,8 @@ async def test_a_data_folder_is_copied_by_a_command(postgres: PostgresServer, tm
     assert json.loads(copied.stdout)["copied"] == head
     again = turnwire("copy", "--from", f"sqlite://{tmp_path / 'd'}", "--to", log)
     assert "1 sessions, 0 events copied now" in again.stdout
+    # It is of no place yet, so that whichever node comes first can go on with it.
+    assert postgres.ask("select place from tw_sessions", schema_of(log)) == [[""]]
     async with running_daemon(tmp_path / "d", log=log) as running:
         there = await running.daemon.node.head(session_id)
         assert (there.epoch, there.head) == (epoch, head)
@@ -156,6 +170,11 @@ def test_doctor_looks_at_the_database(postgres: PostgresServer, tmp_path: Path) 
     assert "no tables yet" in fine[0]["words"]
     weak = lines(postgres.new_log() + "&synchronous_commit=off")
     assert "synchronous_commit" in weak[1]["words"]
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        # Its connections are taken, and it never says a word.
+        hosts = f"127.0.0.1:{hanging.getsockname()[1]},127.0.0.1:{postgres.port}"
+        second = lines(postgres.new_log().replace(f"127.0.0.1:{postgres.port}", hosts))
+    assert [each["level"] for each in second] == ["ok", "ok"]
     [away] = lines("postgresql://u:hidden@127.0.0.1:1/db")
     assert away["level"] == "fail"
     assert "127.0.0.1:1" in away["words"]

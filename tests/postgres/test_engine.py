@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+import socket
+from collections.abc import Generator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
 import anyio
@@ -26,7 +28,7 @@ from turnwire.log import Durability, MemoryEventLog, SqliteEventLog
 from turnwire.log.base import Position, Snapshot
 from turnwire.log.copying import copy_log, every_session
 from turnwire.log.postgres import PostgresEventLog, inspect_database, open_postgres_log
-from turnwire.log.postgres_connection import log_error
+from turnwire.log.postgres_connection import Database, hang_up, log_error
 from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
@@ -45,6 +47,74 @@ def opened(
 async def put(log: PostgresEventLog, session_id: SessionId, *bodies: bytes) -> int:
     head = (await log.head(session_id)).head
     return await log.append(session_id, bodies, expected=head, unsettled=False, durable=True)
+
+
+# -- several hosts ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def silent_host() -> Generator[int]:
+    """The port of a machine that hangs: connections are taken, and nothing is ever said."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+def with_hosts(server: PostgresServer, *ports: int) -> str:
+    hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+    return server.new_log().replace(f"127.0.0.1:{server.port}", hosts) + "&target_session_attrs=read-write"
+
+
+@pytest.mark.parametrize("patience_s", [None, 1.5])
+async def test_a_host_that_hangs_does_not_keep_the_next_one_from_being_tried(
+    postgres: PostgresServer, patience_s: float | None
+) -> None:
+    with silent_host() as silent:
+        database = Database(with_hosts(postgres, silent, postgres.port), Limits())
+        began = anyio.current_time()
+        connection = await database.connect("test", patience_s)
+        assert anyio.current_time() - began < 1.4
+        assert await connection.fetchval("select 1") == 1
+        await hang_up(connection)
+
+
+async def test_hosts_that_refuse_cost_no_wait_and_those_in_the_query_are_tried_too(
+    postgres: PostgresServer,
+) -> None:
+    with silent_host() as silent:
+        rest = f"user=postgres&search_path={schema_of(postgres.new_log())}"
+        several = (
+            f"postgresql:///postgres?host=127.0.0.1,127.0.0.1,127.0.0.1&port=1,{silent},{postgres.port}&{rest}"
+        )
+        connection = await Database(several, Limits()).connect("test")
+        assert connection.get_server_pid() > 0
+        await hang_up(connection)
+
+
+async def test_several_hosts_of_which_none_can_be_written_to_say_so(postgres: PostgresServer) -> None:
+    several = with_hosts(postgres, postgres.port, postgres.port) + "&default_transaction_read_only=on"
+    for address in (several, several.replace("&target_session_attrs=read-write", "")):
+        with pytest.raises(LogUnavailable, match="read-only"):
+            await inspect_database(address, Limits())
+
+
+async def test_where_no_host_answers_that_is_said_in_time_and_what_a_server_said_comes_first(
+    postgres: PostgresServer,
+) -> None:
+    with silent_host() as one, silent_host() as other:
+        began = anyio.current_time()
+        with pytest.raises(TimeoutError):
+            await Database(with_hosts(postgres, one, other), Limits()).connect("test", 1.0)
+        assert anyio.current_time() - began < WAIT_S
+        nowhere = with_hosts(postgres, one, postgres.port, 1).replace("/postgres?", "/nowhere?")
+        with pytest.raises(ConfigError, match="no such database"):
+            await inspect_database(nowhere, Limits(database_s=1.0))
+
+
+async def test_a_log_opens_and_is_used_behind_a_host_that_hangs(postgres: PostgresServer) -> None:
+    with silent_host() as silent:
+        async with opened(with_hosts(postgres, silent, postgres.port)) as log:
+            await log.create(A)
+            assert await put(log, A, b"1") == 1
 
 
 # -- who may use it --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections import Counter
 
 from turnwire.core import effects as ef
 from turnwire.core import events as ev
-from turnwire.core.decide import Plan
+from turnwire.core.decide import Decision
 from turnwire.core.state import SessionState
 
 OUR_WORD = b'"_meta":{"turnwire":{"closed":'
@@ -104,15 +104,15 @@ class Ledger:
         if event.origin is ev.Origin.AGENT:
             self.by_agent.add(event.prompt_id)
 
-    def hear(self, plan: Plan) -> None:
-        """Take the effects of a plan into account, after its events."""
-        for effect in plan.effects:
+    def hear(self, decision: Decision) -> None:
+        """Take the effects of a decision into account, after its events."""
+        for effect in decision.effects:
             if isinstance(effect, ef.AskAgent):
                 self.asked[effect.prompt_id] += 1
             named: str | None = getattr(effect, "prompt_id", None)
             assert named is None or named in self.accepted | self.by_agent, "an effect for a turn that never was"
-        answers = [each for each in plan.effects if isinstance(each, ef.AnswerAgent)]
-        resolved = [each for each in plan.events if isinstance(each, ev.PermissionResolved)]
+        answers = [each for each in decision.effects if isinstance(each, ef.AnswerAgent)]
+        resolved = [each for each in decision.events if isinstance(each, ev.PermissionResolved)]
         assert len(answers) <= len(resolved), "the agent is answered more often than its questions are resolved"
 
     def check(self, state: SessionState) -> None:

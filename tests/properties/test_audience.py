@@ -21,6 +21,7 @@ from turnwire.core.shape import Shape
 from turnwire.errors import LogUnavailable
 from turnwire.log.base import Position
 from turnwire.server.access.identity import ANYBODY
+from turnwire.server.access.token_file import TokenFile
 from turnwire.server.access.tokens import Tokens
 from turnwire.server.daemon.clients import Clients
 from turnwire.server.daemon.daemon import Daemon, StopSignal
@@ -132,7 +133,7 @@ async def place(shape: Shape, versions: tuple[int, ...] = (1, 2)) -> AsyncGenera
             node=node,
             limits=TINY,
             tasks=tasks,
-            tokens=Tokens.open(None, clock)[0],
+            tokens=Tokens(TokenFile(None, clock), clock, None),
             clients=Clients(cast("Any", node), clock),
             metrics=Metrics(clock),
             deadlines=Deadlines(TINY.heartbeat_s),

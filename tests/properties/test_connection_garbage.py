@@ -88,7 +88,7 @@ class Room:
     def updated(self, update: Raw, child: str | None = None, beside: Raw | UnsetType = UNSET) -> None:
         self.heard.append(bytes(update))
 
-    def said(self, kind: str, updates: Sequence[Raw]) -> None:
+    def said(self, kind: str, updates: Sequence[Raw], lines: bytes = b"") -> None:
         self.heard += map(bytes, updates)
 
     def asked_users(self, request: Request, child: str | None = None) -> None: ...

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from turnwire.wire.peek import UpdatePeek, peek_update, read_update_line
-from turnwire.wire.pieces import FEW, TOGETHER, PieceReader, Pieces
+from turnwire.wire.peek import FEW, TOGETHER, PieceReader, Pieces, UpdatePeek, peek_update, read_update_line
 
 Seen = tuple[str, bytes] | bytes
 
@@ -106,6 +105,7 @@ def together(found: Iterable[Pieces | bytes]) -> list[Seen]:
             assert peek == UpdatePeek(each.kind, peek.message_id), "there is nothing else to know of it"
             assert each.kind in KINDS
             seen.append((each.session_id, bytes(update)))
+        assert each.lines.split(b"\n") == [*map(bytes, each.updates), b""], "and joined they are the same"
     return seen
 
 
@@ -147,7 +147,8 @@ def test_what_is_said_around_a_tool_call_comes_together_on_both_sides_of_it() ->
 def test_lines_of_another_session_are_not_taken_for_those_of_the_first() -> None:
     other = piece("hi", session_id="a2")
     found = read(*[PIECE] * 5, *[other] * 5)
-    assert found[0] == ("a1", KINDS[0], [read_update_line(PIECE).update] * 5)  # pyright: ignore[reportOptionalMemberAccess]
+    update = read_update_line(PIECE).update  # pyright: ignore[reportOptionalMemberAccess]
+    assert found[0] == ("a1", KINDS[0], [update] * 5, (bytes(update) + b"\n") * 5)
     assert found[1:] == [other] * 5
 
 

@@ -24,7 +24,7 @@ from tests.properties.strategies import Which
 from turnwire.core import events as ev
 from turnwire.core import inputs as i
 from turnwire.core.codec import decode, decode_state, encode, encode_state
-from turnwire.core.decide import Plan, decide, take
+from turnwire.core.decide import Decision, decide, take
 from turnwire.core.draft import Draft
 from turnwire.core.evolve import evolve, fold
 from turnwire.core.state import NOTHING, STATE_VERSION, Phase, find_turn
@@ -85,11 +85,11 @@ class SessionMachine(RuleBasedStateMachine):
 
     # -- taking inputs ---------------------------------------------------------------------------------------
 
-    def give(self, given: i.AnyInput) -> Plan | None:
+    def give(self, given: i.AnyInput) -> Decision | None:
         """Take one input in all three ways."""
         before = encode_state(self.state)
         try:
-            plan = decide(self.state, given, offset=len(self.stored), limits=LIMITS)
+            decision = decide(self.state, given, offset=len(self.stored), limits=LIMITS)
         except TurnwireError as refusal:
             if isinstance(given, NEVER_REFUSED):
                 raise
@@ -97,9 +97,9 @@ class SessionMachine(RuleBasedStateMachine):
             return None
         finally:
             assert encode_state(self.state) == before
-        self._take_in_the_draft(given, plan)
-        self._store(plan)
-        return plan
+        self._take_in_the_draft(given, decision)
+        self._store(decision)
+        return decision
 
     def _refuse_in_the_draft(self, given: i.AnyInput, error: type[TurnwireError]) -> None:
         draft = self.draft
@@ -108,22 +108,22 @@ class SessionMachine(RuleBasedStateMachine):
             take(draft, given)
         assert (draft.state, len(draft.events), len(draft.effects)) == before
 
-    def _take_in_the_draft(self, given: i.AnyInput, plan: Plan) -> None:
+    def _take_in_the_draft(self, given: i.AnyInput, decision: Decision) -> None:
         draft = self.draft
         events, effects = len(draft.events), len(draft.effects)
-        assert take(draft, given) == plan.answer
-        assert tuple(draft.events[events:]) == plan.events
-        assert tuple(draft.effects[effects:]) == plan.effects
-        assert draft.state == plan.state
+        assert take(draft, given) == decision.answer
+        assert tuple(draft.events[events:]) == decision.events
+        assert tuple(draft.effects[effects:]) == decision.effects
+        assert draft.state == decision.state
 
-    def _store(self, plan: Plan) -> None:
-        bodies = [encode(each) for each in plan.events]
+    def _store(self, decision: Decision) -> None:
+        bodies = [encode(each) for each in decision.events]
         self.stored += bodies
         self.replayed = fold((decode(each) for each in bodies), self.replayed)
-        self.state = plan.state
-        for event in plan.events:
+        self.state = decision.state
+        for event in decision.events:
             self.ledger.read(event)
-        self.ledger.hear(plan)
+        self.ledger.hear(decision)
 
     @invariant()
     def everything_agrees(self) -> None:
@@ -173,9 +173,9 @@ class SessionMachine(RuleBasedStateMachine):
         is_background = not {fields.get("toolCallId"), fields.get("terminalId")}.isdisjoint(self.state.background)
         given = {each: value for each, value in fields.items() if value is not None}
         update = Raw(msgspec.json.encode({**given, "number": self.updates}))
-        plan = self.give(i.AgentUpdate(at=self.now(), update=update, peek=peek_update(update), ends=ends))
-        assert plan is not None
-        told = [each for each in plan.events if isinstance(each, ev.SessionUpdated)]
+        decision = self.give(i.AgentUpdate(at=self.now(), update=update, peek=peek_update(update), ends=ends))
+        assert decision is not None
+        told = [each for each in decision.events if isinstance(each, ev.SessionUpdated)]
         [recorded] = [each for each in told if OUR_WORD not in bytes(each.update)]
         assert bytes(recorded.update) == bytes(update)
         if not running and fields["sessionUpdate"] != "state_update":
@@ -188,7 +188,7 @@ class SessionMachine(RuleBasedStateMachine):
     def prompt(self, when: i.WhenBusy, key: str | None, digest: str, client: str | None) -> None:
         prompt_id = PromptId(self.mint("p"))
         known = self.state.keys.get(key) if key else None
-        plan = self.give(
+        decision = self.give(
             i.Prompt(
                 at=self.now(),
                 prompt_id=prompt_id,
@@ -199,9 +199,9 @@ class SessionMachine(RuleBasedStateMachine):
                 client_id=ClientId(client) if client else None,
             )
         )
-        if plan is not None and known is not None:
-            assert plan.events == (), "one key, two prompts"
-        if plan is not None and known is None:
+        if decision is not None and known is not None:
+            assert decision.events == (), "one key, two prompts"
+        if decision is not None and known is None:
             assert prompt_id in self.ledger.accepted, "accepted, but not in the log"
 
     def prompt_with_a_known_id(self, which: Which, pick: int) -> None:
@@ -224,9 +224,9 @@ class SessionMachine(RuleBasedStateMachine):
         over = named is not None and named not in self.ledger.open_turns
         # A turn whose end is marked ends before anything else happens, also before what changes nothing itself.
         is_marked = self.state.turn is not None and bool(self.state.turn.marked)
-        plan = self.give(i.Cancel(at=self.now(), prompt_id=named, author=client))
-        assert plan is not None
-        assert not over or is_marked or (plan.events == () and plan.effects == ())
+        decision = self.give(i.Cancel(at=self.now(), prompt_id=named, author=client))
+        assert decision is not None
+        assert not over or is_marked or (decision.events == () and decision.effects == ())
 
     def choose(self, what: str, value: str) -> None:
         if what == "mode":
@@ -288,11 +288,11 @@ class SessionMachine(RuleBasedStateMachine):
         self.updates += count
         for each in updates:
             take(alone, i.AgentUpdate(at=at, update=each, peek=peek_update(each)))
-        plan = self.give(i.AgentPieces(at=at, kind=kind, updates=updates))
-        assert plan is not None
-        assert [encode(each) for each in plan.events] == [encode(each) for each in alone.events]
-        assert plan.effects == tuple(alone.effects)
-        assert encode_state(plan.state) == encode_state(alone.state)
+        decision = self.give(i.AgentPieces(at=at, kind=kind, updates=updates))
+        assert decision is not None
+        assert [encode(each) for each in decision.events] == [encode(each) for each in alone.events]
+        assert decision.effects == tuple(alone.effects)
+        assert encode_state(decision.state) == encode_state(alone.state)
 
     def agent_marks_the_end(self, kind: str, reason: str | None, named: bool, pick: int) -> None:
         asked = [each for each in self.ledger.begun if each not in self.ledger.by_agent]
@@ -373,9 +373,9 @@ class SessionMachine(RuleBasedStateMachine):
         before = None if self.state.turn is None or self.state.turn.marked else self.state.turn.prompt_id
         known, count = self.state.children[child].child_id, self.state.child_count
         update = Raw(msgspec.json.encode({**fields, "number": self.updates}))
-        plan = self.give(i.AgentUpdate(at=self.now(), update=update, peek=peek_update(update), child=child))
-        assert plan is not None
-        told = [each for each in plan.events if isinstance(each, ev.SessionUpdated)]
+        decision = self.give(i.AgentUpdate(at=self.now(), update=update, peek=peek_update(update), child=child))
+        assert decision is not None
+        told = [each for each in decision.events if isinstance(each, ev.SessionUpdated)]
         [recorded] = [each for each in told if OUR_WORD not in bytes(each.update)]
         assert (recorded.child, recorded.after, bytes(recorded.update)) == (known, None, bytes(update))
         assert before is None or (self.state.turn is not None and self.state.turn.prompt_id == before)
@@ -398,8 +398,8 @@ class SessionMachine(RuleBasedStateMachine):
     def child_is_cancelled(self, pick: int) -> None:
         known = [each.child_id for each in self.state.children.values()] or [ChildId("s1.9")]
         child = known[pick % len(known)]
-        plan = self.give(i.CancelChild(at=self.now(), child=child))
-        if plan is not None and plan.effects:
+        decision = self.give(i.CancelChild(at=self.now(), child=child))
+        if decision is not None and decision.effects:
             assert all(each.child != child for each in self.state.permissions)
 
     def agent_withdraws(self, agent_id: RequestId) -> None:
@@ -408,9 +408,9 @@ class SessionMachine(RuleBasedStateMachine):
             for each in self.state.permissions
             if each.agent_request_id == agent_id and type(each.agent_request_id) is type(agent_id)
         }
-        plan = self.give(i.AgentWithdraws(at=self.now(), agent_request_id=agent_id))
-        assert plan is not None
-        assert {each.request_id for each in plan.events if isinstance(each, ev.PermissionResolved)} == meant
+        decision = self.give(i.AgentWithdraws(at=self.now(), agent_request_id=agent_id))
+        assert decision is not None
+        assert {each.request_id for each in decision.events if isinstance(each, ev.PermissionResolved)} == meant
 
     def agent_answers_steering(self, which: Which, pick: int, injected: bool) -> None:
         self.give(i.SteerAnswered(at=self.now(), prompt_id=self.turn(which, pick), injected=injected))

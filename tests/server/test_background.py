@@ -18,7 +18,7 @@ from turnwire.limits import Limits
 from turnwire.server.app import create_app
 from turnwire.server.daemon import Daemon
 from turnwire.testing import ManualClock
-from turnwire.testing.patience import quiet
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -169,7 +169,7 @@ async def test_work_is_over_with_its_agent() -> None:
     async with rig(RESUMING) as given:
         await given.leave_open("build")
         await given.agent.cut()
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             while "background" in await given.status():
                 pass
         transcript = await given.ask("GET", "transcript")

@@ -20,7 +20,7 @@ from tests.support.driving import of
 from turnwire.core import events as ev
 from turnwire.limits import Limits
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 async def ask(seat: Seat, text: str, *, query: str = "", **headers: str) -> httpx.Response:
@@ -33,6 +33,7 @@ async def ask(seat: Seat, text: str, *, query: str = "", **headers: str) -> http
     ("query", "prefer"),
     [("", "wait=20"), ("", 'respond-async;x=1, Wait="20" ;y'), ("", "wait"), ("?wait=true", ""), ("?wait=20", "")],
 )
+@pytest.mark.own_log("its log is in memory")
 async def test_whoever_asks_for_it_is_answered_with_the_end(
     tmp_path: Path, http2: bool, query: str, prefer: str
 ) -> None:
@@ -60,6 +61,7 @@ async def test_whoever_asks_for_it_is_answered_with_the_end(
         ("?wait=0", ""),
     ],
 )
+@pytest.mark.own_log("its log is in memory")
 async def test_without_being_asked_nobody_waits(tmp_path: Path, query: str, prefer: str) -> None:
     async with seated(tmp_path / "d", log="memory") as seat:
         response = await ask(seat, "never", query=query, **({"Prefer": prefer} if prefer else {}))
@@ -67,6 +69,7 @@ async def test_without_being_asked_nobody_waits(tmp_path: Path, query: str, pref
         assert "preference-applied" not in response.headers
 
 
+@pytest.mark.own_log("its log is in memory")
 async def test_a_wait_that_is_no_time_is_refused(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", log="memory") as seat:
         for wrong in ("?wait=soon", "?wait=-1", "?wait=1.5", "?wait="):

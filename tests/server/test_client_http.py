@@ -31,7 +31,7 @@ from turnwire.log import MemoryEventLog
 from turnwire.server.app import create_app
 from turnwire.testing.patience import WAIT_S
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 NOBODY = "http://127.0.0.1:9"
 

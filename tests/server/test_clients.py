@@ -56,7 +56,7 @@ async def test_a_heartbeat_says_who_was_seen_and_when(tmp_path: Path) -> None:
 async def test_an_observer_who_looks_on_does_not_count_as_somebody_who_answers(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat:
         client_id = await seat.attach("eve", Role.OBSERVER)
-        _, secret = seat.running.daemon.tokens.issue("eve", Role.OBSERVER, None, None)
+        _, secret = await seat.running.daemon.tokens.issue("eve", Role.OBSERVER, None, None)
         headers = {"Authorization": f"Bearer {secret}", "Turnwire-Client-Id": client_id}
         assert (await seat.post("heartbeat", None, 200, **headers))["clientId"] == client_id
         assert not seat.running.daemon.clients.attended(seat.session_id)
@@ -87,8 +87,8 @@ async def test_a_client_that_leaves_is_forgotten_and_its_turn_goes_on(tmp_path: 
 # -- whose client it is --------------------------------------------------------------------------------------
 
 
-def bearing(seat: Seat, name: str, role: Role = Role.CONTROLLER) -> dict[str, str]:
-    _, secret = seat.running.daemon.tokens.issue(name, role)
+async def bearing(seat: Seat, name: str, role: Role = Role.CONTROLLER) -> dict[str, str]:
+    _, secret = await seat.running.daemon.tokens.issue(name, role)
     return {"Authorization": f"Bearer {secret}"}
 
 
@@ -103,8 +103,8 @@ async def resumed(seat: Seat, headers: dict[str, str]) -> dict[str, str]:
 )
 async def test_nobody_sends_the_client_of_somebody_else_away(tmp_path: Path, name: str, role: Role) -> None:
     async with seated(tmp_path / "d", "s1") as seat:
-        ann = await resumed(seat, bearing(seat, "ann"))
-        eve = {**ann, **bearing(seat, name, role)}
+        ann = await resumed(seat, await bearing(seat, "ann"))
+        eve = {**ann, **await bearing(seat, name, role)}
         refused = await seat.client.post(seat.path("detach"), headers=eve)
         assert answer(refused, 403)["code"] == "forbidden"
         assert not [each for each in await seat.events() if isinstance(each, ev.ClientDetached)]
@@ -114,7 +114,7 @@ async def test_nobody_sends_the_client_of_somebody_else_away(tmp_path: Path, nam
 
 async def test_an_owner_acts_for_every_client(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat:
-        ann = await resumed(seat, bearing(seat, "ann"))
+        ann = await resumed(seat, await bearing(seat, "ann"))
         named = {"Turnwire-Client-Id": ann["Turnwire-Client-Id"]}
         await seat.post("heartbeat", None, 200, **named)
         answer(await seat.client.post(seat.path("detach"), headers=named), 204)
@@ -123,8 +123,8 @@ async def test_an_owner_acts_for_every_client(tmp_path: Path) -> None:
 
 async def test_no_route_takes_the_client_id_of_somebody_else(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat:
-        ann = await resumed(seat, bearing(seat, "ann"))
-        eve = {**ann, **bearing(seat, "eve")}
+        ann = await resumed(seat, await bearing(seat, "ann"))
+        eve = {**ann, **await bearing(seat, "eve")}
         asking = await seat.prompt("ask t1 yes,no")
         question = await seat.until(ev.PermissionRequested)
         head = (await seat.running.daemon.node.head(seat.session_id)).head
@@ -153,11 +153,11 @@ async def test_no_route_takes_the_client_id_of_somebody_else(tmp_path: Path) -> 
 
 async def test_after_a_restart_the_log_still_knows_whose_a_client_is(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat:
-        ann = await resumed(seat, bearing(seat, "ann"))
+        ann = await resumed(seat, await bearing(seat, "ann"))
     async with seated(tmp_path / "d", "s1") as seat:
-        eve = {**ann, **bearing(seat, "eve")}
+        eve = {**ann, **await bearing(seat, "eve")}
         answer(await seat.client.post(seat.path("detach"), headers=eve), 403)
-        again = {**ann, **bearing(seat, "ann")}
+        again = {**ann, **await bearing(seat, "ann")}
         for headers in (ann, again):
             await seat.post("heartbeat", None, 200, **headers)
         answer(await seat.client.post(seat.path("detach"), headers=again), 204)
@@ -168,11 +168,11 @@ async def test_a_holder_that_is_not_remembered_is_looked_up(
 ) -> None:
     monkeypatch.setattr(clients, "KEPT_HOLDERS", 1)
     async with seated(tmp_path / "d", "s1") as seat:
-        headers = bearing(seat, "ann")
+        headers = await bearing(seat, "ann")
         first, second = await resumed(seat, headers), await resumed(seat, headers)
         for each in (first, second, first):
             await seat.post("heartbeat", None, 200, **each)
-            await seat.post("heartbeat", None, 403, **{**each, **bearing(seat, "eve")})
+            await seat.post("heartbeat", None, 403, **{**each, **await bearing(seat, "eve")})
 
 
 # -- work for the agent --------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ async def test_only_an_attached_controller_serves_and_only_what_is_a_service(tmp
             refused = await seat.client.get(path, params={"methods": methods, "clientId": client_id})
             assert answer(refused, 400)["code"] == "bad_request"
         assert (await seat.client.get(path, params={"clientId": client_id})).status_code == 400
-        _, secret = seat.running.daemon.tokens.issue("eve", Role.OBSERVER, None, None)
+        _, secret = await seat.running.daemon.tokens.issue("eve", Role.OBSERVER, None, None)
         headers = {"Authorization": f"Bearer {secret}"}
         refused = await seat.client.get(path, params={"methods": READ, "clientId": client_id}, headers=headers)
         assert refused.status_code == 403

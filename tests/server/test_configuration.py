@@ -23,7 +23,7 @@ from turnwire.server.daemon import open_daemon
 from turnwire.server.settings.declared import Settings
 from turnwire.wire.jsonrpc import Request
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 PROFILES = pytest.mark.parametrize("profile", ["v1", "v2"])
 
 

@@ -29,7 +29,7 @@ from turnwire.testing import ManualClock
 from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import Request
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 STEERABLE = (*SCRIPTED, "--steering")
 
@@ -38,7 +38,7 @@ STEERABLE = (*SCRIPTED, "--steering")
 @pytest.mark.requirement("G8")
 async def test_another_client_cancels_and_the_end_says_who(tmp_path: Path, http2: bool) -> None:
     async with seated(tmp_path / "d", http2=http2) as seat:
-        _, secret = seat.running.daemon.tokens.issue("bob", Role.CONTROLLER)
+        _, secret = await seat.running.daemon.tokens.issue("bob", Role.CONTROLLER)
         asked = (await seat.prompt("say 1 so\nnever"))["promptId"]
         await seat.until(ev.SessionUpdated, asked)
         async with seat.running.client(headers={"Authorization": f"Bearer {secret}"}) as client:

@@ -19,7 +19,7 @@ from turnwire.ids import PromptId
 from turnwire.limits import Limits
 from turnwire.testing.patience import WAIT_S
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 @pytest.fixture

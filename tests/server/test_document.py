@@ -20,7 +20,7 @@ from turnwire.errors import QueueFull
 from turnwire.ids import SessionId
 from turnwire.server.endpoint import Endpoint
 from turnwire.server.refusals import problem_of
-from turnwire.server.routes import page, viewer
+from turnwire.server.routes import document, page
 from turnwire.server.routes.document import openapi
 from turnwire.server.routes.table import ENDPOINTS
 
@@ -89,7 +89,7 @@ def test_the_refusals_of_a_row_are_the_answers_of_its_operation() -> None:
 @pytest.mark.requirement("G13")
 def test_a_route_needs_a_credential_unless_its_row_says_otherwise() -> None:
     public = {endpoint.path for endpoint, operation in operations() if operation["security"] == []}
-    pages = {each.path for each in (*viewer.ENDPOINTS, *page.ENDPOINTS)}
+    pages = {each.path for each in (*document.ENDPOINTS, *page.ENDPOINTS)}
     assert public == {"/health", "/ready", "/openapi.json", "/login", *pages}
     for endpoint, operation in operations():
         assert ("401" in operation["responses"]) or endpoint.role is None

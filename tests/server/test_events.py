@@ -24,7 +24,7 @@ from tests.support.daemons import running_daemon
 from turnwire.core.inputs import Close
 from turnwire.limits import Limits
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 @VERSIONS
@@ -261,3 +261,14 @@ async def test_a_reader_that_leaves_is_noticed_and_changes_nothing(tmp_path: Pat
         await ended(running, session_id)
         async with running.client() as client, reading(client, path, **after(0)) as stream:
             assert (await stream.until(is_end))[-1].type == "turn_complete"
+
+
+@VERSIONS
+async def test_the_head_of_a_stream_is_an_answer_by_itself(tmp_path: Path, http2: bool) -> None:
+    async with running_daemon(tmp_path / "d", http2=http2) as running, running.client() as client:
+        for path in (f"/session/{await open_session(running)}/events", "/events"):
+            with anyio.fail_after(WAIT_S):
+                head = await client.head(path)
+                after_it = await client.get("/health")
+            assert (head.status_code, head.headers["content-type"], head.content) == (200, "text/event-stream", b"")
+            assert after_it.status_code == 200

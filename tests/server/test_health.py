@@ -12,12 +12,12 @@ from tests.support.daemons import running_daemon
 
 from turnwire.errors import LogFull
 from turnwire.limits import Limits
-from turnwire.server.access.directories import workspace_id
+from turnwire.server.daemon.creation import workspace_id
 from turnwire.server.routes import health
 from turnwire.testing.faults import Fail, FaultyLog
 from turnwire.testing.patience import WAIT_S
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 async def test_anybody_may_ask_whether_the_daemon_lives_and_takes_work(tmp_path: Path) -> None:

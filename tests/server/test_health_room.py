@@ -16,7 +16,7 @@ from turnwire.log.base import Snapshot
 from turnwire.server.routes.health import PROBE
 from turnwire.testing.faults import SqliteFaults, sqlite_faults
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.own_log("it limits the pages of the file")]
 
 FULL = {"status": "degraded", "reason": "log_full"}
 PLENTY = 1_000_000

@@ -39,7 +39,7 @@ async def test_the_file_that_a_browser_is_started_with_logs_it_in(
 
     monkeypatch.setattr("webbrowser.open", start)
     async with opened(browser, tmp_path) as (running, page):
-        link = running.daemon.login.login_link(running.url)
+        link = await running.daemon.login.login_link(running.url)
         assert start_browser(link, {"HOME": str(tmp_path), "DISPLAY": ":0"})
         await page.goto(started[0])
         await page.wait_for_url(f"{running.url}/")
@@ -71,5 +71,5 @@ async def test_a_link_that_was_used_says_so_where_it_is(browser: Browser, tmp_pa
 
 async def test_without_the_page_a_login_says_what_it_is_good_for(browser: Browser, tmp_path: Path) -> None:
     async with opened(browser, tmp_path, page=False) as (running, page):
-        await page.goto(running.daemon.login.login_link(running.url))
+        await page.goto(await running.daemon.login.login_link(running.url))
         await expect(page.locator("body")).to_contain_text("You are logged in")

@@ -26,7 +26,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from turnwire.errors import ConfigError
-from turnwire.limits import Limits
+from turnwire.limits import Limits, MiB
 from turnwire.server import listener
 from turnwire.server.listener import Tls, listen, open_listener, run, url_of
 from turnwire.testing.patience import WAIT_S
@@ -141,6 +141,47 @@ async def test_a_socket_that_is_neither_accepted_nor_refused_is_an_error(caplog:
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == [
         "a WebSocket was neither accepted nor refused; it is told 500"
     ]
+
+
+async def test_a_peer_that_does_not_read_its_answer_is_cut_in_the_end_and_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_written = anyio.Event()
+
+    async def long(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(16 * MiB)})
+        is_written.set()
+
+    monkeypatch.setattr(listener, "STOP_S", 1)
+    with anyio.fail_after(WAIT_S):
+        async with listening(long) as server:
+            silent = await server.connect()
+            await silent.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await is_written.wait()
+    await silent.aclose()
+    assert [each.levelname for each in caplog.records if each.msg == listener.NOT_ENDED] == ["WARNING"]
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+async def test_a_request_that_is_not_answered_before_the_end_is_cut_and_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_asked = anyio.Event()
+
+    async def waiting(scope: Scope, receive: Receive, send: Send) -> None:
+        is_asked.set()
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(listener, "STOP_S", 1)
+    with anyio.fail_after(WAIT_S):
+        async with listening(waiting) as server:
+            asking = await server.connect()
+            await asking.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await is_asked.wait()
+    await asking.aclose()
+    assert [each.levelname for each in caplog.records if each.msg == listener.NOT_ENDED] == ["WARNING"]
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR or each.exc_info]
 
 
 async def test_http2_is_spoken_in_the_clear_on_the_same_port() -> None:

@@ -16,7 +16,7 @@ from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
 from turnwire.server.access.identity import Role
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 TALK = "say 30 word\ntool t1 edit Change\nplan one,two\nask t2 allow,reject"
 
@@ -90,7 +90,7 @@ async def test_the_log_is_for_those_who_may_see_the_stream(tmp_path: Path) -> No
     async with seated(tmp_path / "d", "s1") as seat:
         tokens = seat.running.daemon.tokens
         for session_id, status in ((None, 200), (SessionId("s1"), 200), (SessionId("other"), 403)):
-            _, secret = tokens.issue("eve", Role.OBSERVER, session_id, None)
+            _, secret = await tokens.issue("eve", Role.OBSERVER, session_id, None)
             for path in ("log", "export"):
                 shown = await seat.client.get(seat.path(path), headers={"Authorization": f"Bearer {secret}"})
                 assert shown.status_code == status

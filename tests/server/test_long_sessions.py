@@ -21,7 +21,7 @@ from turnwire.limits import Limits
 from turnwire.log import Durability, SqliteEventLog
 from turnwire.runtime.folds import KeptViews
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.own_log("its history is written into the file of a log")]
 
 SESSION, PROMPT = SessionId("s1"), PromptId("@@@@@@")
 TURNS, CHUNKS = 5_000, 14

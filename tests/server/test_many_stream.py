@@ -27,7 +27,7 @@ from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
 from turnwire.server.streams import many_stream
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 TABS = 12
 
@@ -197,7 +197,7 @@ async def test_a_loud_session_does_not_keep_a_quiet_one_out(tmp_path: Path) -> N
 async def test_a_token_for_one_session_sees_only_that_one(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "d") as running:
         mine, other = [await open_session(running, each) for each in ("mine", "other")]
-        _, secret = running.daemon.tokens.issue("guest", Role.OBSERVER, SessionId(mine))
+        _, secret = await running.daemon.tokens.issue("guest", Role.OBSERVER, SessionId(mine))
         async with running.client(headers={"Authorization": f"Bearer {secret}"}) as guest:
             assert (await guest.get("/events?session=other")).status_code == 403
             async with reading(guest, "/events") as stream:

@@ -19,10 +19,13 @@ import pytest
 from tests.support.daemons import SCRIPTED, Running, running_daemon
 from tests.unit.core.translate.speaking import complaints
 
+from turnwire.core.stored_file import check, read_head
 from turnwire.testing.patience import WAIT_S
 
 Json = dict[str, Any]
 FOLDERS = Path(__file__).parent / "data_0_1_0"
+
+pytestmark = [pytest.mark.anyio, pytest.mark.own_log("turnwire 0.1.0 had no other log")]
 
 
 @pytest.fixture(params=["v1", "v2"])
@@ -106,7 +109,6 @@ async def read(running: Running, path: str) -> Json:
     return answer.json()
 
 
-@pytest.mark.anyio
 async def test_what_an_older_version_wrote_reads_as_it_did(data: Path, older: Json, version: str) -> None:
     settled, _ = older["shown"]
     shown = older["shown"][settled]
@@ -127,7 +129,6 @@ async def test_what_an_older_version_wrote_reads_as_it_did(data: Path, older: Js
         assert await read(running, f"/session/{settled}/turns") == shown["turns"]
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("G1", "G3", "G7")
 async def test_a_session_that_an_older_version_left_open_goes_on(data: Path, older: Json, version: str) -> None:
     _, opened = older["shown"]
@@ -135,15 +136,23 @@ async def test_a_session_that_an_older_version_left_open_goes_on(data: Path, old
     accepted = [event["promptId"] for event in shown["events"] if event["type"] == "prompt_accepted"]
     async with running_daemon(data, agent=(*SCRIPTED, "--profile", version)) as running:
         now = await events(running, opened, lambda found: len(ends(found)) == len(accepted))
+        async with running.client() as client:
+            lines = (await client.get(f"/session/{opened}/export/stored")).content.splitlines()
     count = len(shown["events"])
     assert as_then(now[:count], shown["events"]) == shown["events"]
     check_people(now)
     assert [event["id"] for event in now] == list(range(1, len(now) + 1))
     # The turn that ran when the daemon was killed has failed; the prompt that waited has run.
     assert [ends(now)[each] for each in accepted] == ["turn_error", "turn_complete"]
+    # Both ends have receipts, over what the older version stored of them as well.
+    head = read_head(lines[0])
+    assert head is not None
+    report = check(head, lambda: lines)
+    assert (report.problem, report.receipts) == (None, 2)
+    before = [each["id"] for each in shown["events"] if each["type"] in ("turn_complete", "turn_error")]
+    assert report.proven[0].first == max(before, default=0) + 1
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("G1", "G11")
 async def test_what_an_older_version_wrote_is_told_in_either_shape(data: Path, older: Json, version: str) -> None:
     settled, _ = older["shown"]

@@ -16,7 +16,7 @@ from turnwire.core import events as ev
 from turnwire.core.inputs import Close
 from turnwire.server.access.identity import Role
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 YES: dict[str, Any] = {"outcome": {"outcome": "selected", "optionId": "yes"}}
 NO: dict[str, Any] = {"outcome": {"outcome": "selected", "optionId": "no"}}
@@ -146,8 +146,8 @@ async def test_of_ten_clients_with_ten_answers_each_one_wins_and_all_learn_who(t
 async def test_a_token_for_one_session_answers_only_there(tmp_path: Path) -> None:
     async with seated(tmp_path / "d") as seat:
         other = await open_session(seat.running)
-        _, secret = seat.running.daemon.tokens.issue("guest", Role.CONTROLLER, other)
-        _, observing = seat.running.daemon.tokens.issue("eve", Role.OBSERVER)
+        _, secret = await seat.running.daemon.tokens.issue("guest", Role.CONTROLLER, other)
+        _, observing = await seat.running.daemon.tokens.issue("eve", Role.OBSERVER)
         question = await asked(seat)
         paths = (f"/permission/{question.request_id}", seat.path(f"permissions/{question.request_id}"))
         async with seat.running.client(headers={"Authorization": f"Bearer {secret}"}) as guest:

@@ -12,7 +12,7 @@ from tests.server.seats import Seat, seated
 from turnwire.core import events as ev
 from turnwire.limits import Limits
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 @pytest.mark.requirement("R66")

@@ -29,7 +29,7 @@ from turnwire.server.settings.declared import Settings
 from turnwire.testing.patience import quiet
 from turnwire.testing.scripted.agent import ScriptedSource
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 # -- the answer ----------------------------------------------------------------------------------------------
@@ -54,6 +54,7 @@ async def test_a_prompt_is_answered_within_a_second_however_long_its_turn_takes(
 
 
 @pytest.mark.requirement("R57", "G2")
+@pytest.mark.own_log("its log is in memory")
 async def test_the_answer_is_written_before_the_agent_is_asked() -> None:
     settings = Settings(token=TOKEN, log="memory", cwd=(Path("/"),))
     writing, go_on = anyio.Event(), anyio.Event()
@@ -139,6 +140,7 @@ def _request(session_id: str) -> tuple[dict[str, Any], Any]:
         b'{"prompt":[{"type":"text","x":' + b"[" * 5000 + b"]" * 5000 + b"}]}",
     ],
 )
+@pytest.mark.own_log("its log is in memory")
 async def test_a_malformed_prompt_is_refused_at_once_and_starts_no_turn(tmp_path: Path, body: bytes) -> None:
     async with seated(tmp_path / "d", log="memory") as seat:
         head = (await seat.running.daemon.node.head(seat.session_id)).head
@@ -151,6 +153,7 @@ async def test_a_malformed_prompt_is_refused_at_once_and_starts_no_turn(tmp_path
         assert (await seat.running.daemon.node.head(seat.session_id)).head == head
 
 
+@pytest.mark.own_log("its log is in memory")
 async def test_malformed_content_is_refused_for_steering_and_for_what_waits_too(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", log="memory") as seat:
         running = (await seat.prompt("never"))["promptId"]
@@ -350,10 +353,11 @@ async def test_the_callers_trace_and_meta_go_to_the_agent_with_the_prompt(tmp_pa
         assert msgspec.json.decode(accepted.meta) == {"mine": [1, None], "traceparent": trace}
 
 
+@pytest.mark.own_log("its log is in memory")
 async def test_an_observer_may_ask_and_not_prompt(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "d", log="memory") as running:
         session_id = await running.daemon.node.create(str(tmp_path))
-        _, secret = running.daemon.tokens.issue("eve", Role.OBSERVER)
+        _, secret = await running.daemon.tokens.issue("eve", Role.OBSERVER)
         async with running.client(headers={"Authorization": f"Bearer {secret}"}) as client:
             refused = await client.post(f"/session/{session_id}/prompt", json={"prompt": blocks("a")})
             assert answer(refused, 403)["code"] == "forbidden"

@@ -19,7 +19,7 @@ from turnwire.server.access.identity import Role
 from turnwire.server.daemon import text_index
 from turnwire.testing.patience import WAIT_S
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 async def entries(client: httpx.AsyncClient, search: str, **parameters: Any) -> list[dict[str, Any]]:
@@ -116,7 +116,7 @@ async def test_who_may_read_one_session_finds_words_in_that_one_only(tmp_path: P
         await seat.run("say 1 common first")
         await also(seat, "s2", "say 1 common second")
         await settle(seat)
-        _, secret = seat.running.daemon.tokens.issue("watcher", Role.OBSERVER, session_id=SessionId("s2"))
+        _, secret = await seat.running.daemon.tokens.issue("watcher", Role.OBSERVER, session_id=SessionId("s2"))
         async with seat.running.stranger(headers={"Authorization": f"Bearer {secret}"}) as watcher:
             assert await found(watcher, "common") == ["s2"]
             assert await found(watcher, "first") == []
@@ -152,6 +152,7 @@ async def test_words_are_found_after_a_restart_and_in_a_folder_that_had_no_index
             assert [each["role"] for each in entry["matches"]] == ["agent", "user"]
 
 
+@pytest.mark.own_log("its log is in memory")
 async def test_a_log_in_memory_is_searched_as_well(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1", log="memory") as seat:
         await seat.run("say 1 volatile")

@@ -13,7 +13,7 @@ from tests.support.daemons import SCRIPTED, running_daemon
 from turnwire.core import events as ev
 from turnwire.limits import Limits
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 QUIET: dict[str, Any] = {
     "state": "idle",

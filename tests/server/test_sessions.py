@@ -21,11 +21,11 @@ from turnwire.core import events as ev
 from turnwire.errors import AgentLaunchFailed
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.server.access.directories import workspace_id
 from turnwire.server.access.identity import Role
+from turnwire.server.daemon.creation import workspace_id
 from turnwire.testing.patience import WAIT_S
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 CREATED = {
     *("sessionId", "workspaceCwd", "agent", "attached", "clientId", "createdAt", "hasActivePrompt"),
@@ -33,9 +33,9 @@ CREATED = {
 }
 
 
-def token(running: Running, role: Role, session_id: str | None = None) -> dict[str, str]:
+async def token(running: Running, role: Role, session_id: str | None = None) -> dict[str, str]:
     """The header of a credential with that role."""
-    _, secret = running.daemon.tokens.issue(
+    _, secret = await running.daemon.tokens.issue(
         f"{role.value}-test", role, None if session_id is None else SessionId(session_id), None
     )
     return {"Authorization": f"Bearer {secret}"}
@@ -74,7 +74,7 @@ async def test_a_new_session_is_answered_with_its_agent_there_and_its_early_word
 
 async def test_the_author_of_a_session_is_whoever_holds_the_credential(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "d") as running, running.client() as client:
-        headers = token(running, Role.CONTROLLER)
+        headers = await token(running, Role.CONTROLLER)
         told = answer(await client.post("/session", json={"author": "mallory"}, headers=headers), 200)
         created = (await events_of(running.daemon.log, SessionId(told["sessionId"])))[0]
         assert isinstance(created, ev.SessionCreated)
@@ -383,7 +383,7 @@ async def test_an_archived_session_is_out_of_lists_until_it_is_taken_back_or_pro
         await seat.run("say 1 word")
         assert await listed(client) == ["s1", "s2"]
         assert [type(each) for each in await seat.events()].count(ev.SessionUnarchived) == 2
-        observer = token(seat.running, Role.OBSERVER)
+        observer = await token(seat.running, Role.OBSERVER)
         for what in ("archive", "unarchive"):
             assert (await client.post(f"/session/s1/{what}", headers=observer)).status_code == 403
             assert (await client.post(f"/session/nobody/{what}")).status_code == 404
@@ -448,7 +448,7 @@ async def test_closing_ends_the_turn_and_the_streams(tmp_path: Path) -> None:
 
 async def test_only_the_owner_removes_a_log(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat:
-        controller = token(seat.running, Role.CONTROLLER)
+        controller = await token(seat.running, Role.CONTROLLER)
         refused = await seat.client.delete("/session/s1?purge=true", headers=controller)
         assert answer(refused, 403)["code"] == "forbidden"
         answer(await seat.client.delete("/session/s1?purge=true"), 204)
@@ -460,14 +460,14 @@ async def test_only_the_owner_removes_a_log(tmp_path: Path) -> None:
 async def test_a_token_for_one_session_sees_no_other_and_makes_none(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat:
         answer(await seat.client.post("/session", json={"sessionId": "s2"}), 200)
-        scoped = token(seat.running, Role.CONTROLLER, "s1")
+        scoped = await token(seat.running, Role.CONTROLLER, "s1")
         async with httpx.AsyncClient(base_url=seat.running.url, headers=scoped) as guest:
             listed = answer(await guest.get("/session"), 200)["sessions"]
             assert [each["sessionId"] for each in listed] == ["s1"]
             assert (await guest.get("/session/s2")).status_code == 403
             assert (await guest.post("/session", json={})).status_code == 403
             assert (await guest.post("/session/s1/fork", json={})).status_code == 403
-        observer = token(seat.running, Role.OBSERVER)
+        observer = await token(seat.running, Role.OBSERVER)
         assert (await seat.client.post("/session", json={}, headers=observer)).status_code == 403
         assert (await seat.client.delete("/session/s1", headers=observer)).status_code == 403
         assert (await seat.client.get("/session", headers=observer)).status_code == 200

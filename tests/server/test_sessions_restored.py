@@ -16,7 +16,7 @@ from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
 from turnwire.server.streams import history
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 def texts(envelopes: list[dict[str, Any]], kind: str = "agent_message_chunk") -> str:

@@ -20,7 +20,7 @@ from turnwire.core import events as ev
 from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 Json = dict[str, Any]
 PROFILES = pytest.mark.parametrize("profile", ["v1", "v1plus", "v2"])
@@ -252,7 +252,8 @@ async def a_turn_of_two_people(seat: Seat) -> tuple[Json, str]:
     ann = await seat.attach("ann")
     tokens = seat.running.daemon.tokens
     headers = {
-        name: {"Authorization": f"Bearer {tokens.issue(name, Role.CONTROLLER)[1]}"} for name in ("ann", "bob")
+        name: {"Authorization": f"Bearer {(await tokens.issue(name, Role.CONTROLLER))[1]}"}
+        for name in ("ann", "bob")
     }
     headers["ann"]["Turnwire-Client-Id"] = ann
     opened = answer(await seat.client.post(seat.path("resume"), json={}, headers=headers["bob"]), 200)

@@ -10,7 +10,7 @@ from tests.support.daemons import SCRIPTED, running_daemon
 
 from turnwire.core import events as ev
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 @pytest.mark.requirement("R68")

@@ -21,7 +21,7 @@ from tests.server.reading import (
 )
 from tests.support.daemons import running_daemon
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("R76", "G9")]
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log, pytest.mark.requirement("R76", "G9")]
 
 CHUNKS = 5_000
 EVERY = 50

@@ -18,7 +18,7 @@ from turnwire.core.inputs import Close
 from turnwire.limits import Limits
 from turnwire.testing.patience import quiet
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 END = b"0\r\n\r\n"
 

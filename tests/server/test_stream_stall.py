@@ -18,7 +18,7 @@ from tests.support.daemons import running_daemon
 from turnwire.limits import Limits
 from turnwire.server.telemetry.metrics import Metrics
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G10")]
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log, pytest.mark.requirement("G10")]
 
 FLOOD = 50_000
 WARM = 3
@@ -65,6 +65,7 @@ async def burst(daemon: Serving, reader: Counter) -> float:
     return daemon.memory_mb()
 
 
+@pytest.mark.own_log("its daemon is a process with a file")
 async def test_a_stalled_reader_costs_the_daemon_a_page_and_delays_nobody_and_misses_nothing(
     tmp_path: Path,
 ) -> None:

@@ -17,7 +17,7 @@ from turnwire.limits import KiB, Limits
 from turnwire.runtime import folds
 from turnwire.server.access.identity import Role
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 ITEMS = 5
 """Of one talk: the prompt, the agent's message, its thought, two tool calls."""
@@ -104,13 +104,16 @@ async def test_cursors_hold_while_a_turn_goes_on_and_page_and_stream_are_the_who
     async with seated(tmp_path / "d", "s1") as seat:
         for number in range(5):
             await seat.run(talk(number))
-        accepted = await seat.prompt("flood 2000 20\n" + talk(5))
+        # The turn is open when its newest page is read, however quick its agent is.
+        gate = tmp_path / "gate"
+        accepted = await seat.prompt(f"flood 1000 20\ngate {gate}\nflood 1000 20\n{talk(5)}")
         await seat.until(ev.SessionUpdated, accepted["promptId"])
         newest = await seat.get("transcript?limit=4")
         older: list[dict[str, Any]] = []
         before = newest["before"]
         path = seat.path("events") + "?acp=agent"
         async with reading(seat.client, path, **after(newest["lastEventId"])) as reader:
+            gate.touch()
             while before:
                 older.append(await seat.get(f"transcript?limit=3&before={before}"))
                 before = older[-1].get("before")
@@ -173,7 +176,7 @@ async def test_pages_of_what_is_not_there_and_odd_sizes_are_answered(tmp_path: P
         assert (await seat.get("transcript?before=0"))["items"] == []
         for odd in ("limit=0", "limit=1001", "limit=x", "before=-1"):
             assert (await seat.get(f"transcript?{odd}", 400))["code"] == "bad_request"
-        _, secret = seat.running.daemon.tokens.issue("eve", Role.OBSERVER, None, None)
+        _, secret = await seat.running.daemon.tokens.issue("eve", Role.OBSERVER, None, None)
         headers = {"Authorization": f"Bearer {secret}"}
         shown = await seat.client.get(seat.path("transcript?limit=1"), headers=headers)
         assert len(answer(shown, 200)["items"]) == 1

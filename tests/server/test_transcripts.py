@@ -12,11 +12,12 @@ from tests.support.daemons import running_daemon
 
 from turnwire.core import events as ev
 from turnwire.core.envelope import read_envelope
+from turnwire.core.stored_file import check, read_head
 from turnwire.core.view import View, encode_view
 from turnwire.limits import KiB, Limits
 from turnwire.server.access.identity import Role
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 async def test_a_transcript_is_what_was_said_and_done(tmp_path: Path) -> None:
@@ -90,6 +91,27 @@ async def test_an_explanation_has_the_evidence_and_is_not_for_observers(tmp_path
         assert told["agent"]["connected"] is True
         assert any("session/prompt" in each for each in told["agent"]["lastSent"])
         assert (told["clients"], told["attended"]) == ({client_id: "controller"}, False)
-        _, secret = seat.running.daemon.tokens.issue("eve", Role.OBSERVER, None, None)
+        _, secret = await seat.running.daemon.tokens.issue("eve", Role.OBSERVER, None, None)
         refused = await seat.client.get(seat.path("explain"), headers={"Authorization": f"Bearer {secret}"})
         assert answer(refused, 403)["code"] == "forbidden"
+
+
+@pytest.mark.requirement("G1")
+async def test_what_is_exported_as_it_is_stored_proves_itself_and_is_for_owners(tmp_path: Path) -> None:
+    limits = Limits(page_bytes=16 * KiB)
+    async with seated(tmp_path / "d", "s1", limits=limits) as seat:
+        await seat.run("flood 500 100")
+        path = seat.path("export/stored")
+        lines = (await seat.client.get(path)).content.splitlines()
+        head = read_head(lines[0])
+        assert head is not None
+        report = check(head, lambda: lines)
+        assert (report.problem, report.receipts, report.unproven) == (None, 1, ())
+        shown = json.loads((await seat.client.get(seat.path("export"))).content.splitlines()[-1])
+        assert shown["data"]["receipt"]["hash"] == report.hash
+        turn = (await seat.get("transcript"))["turns"][-1]
+        assert turn["outcome"]["receipt"] == shown["data"]["receipt"]
+        for role in ("observer", "controller"):
+            made = await seat.client.post("/tokens", json={"name": role, "role": role})
+            refused = await seat.client.get(path, headers={"Authorization": f"Bearer {made.json()['token']}"})
+            assert refused.status_code == 403

@@ -92,6 +92,7 @@ async def test_the_list_is_in_order_and_comes_in_pages(tmp_path: Path) -> None:
             await seat.get(f"turns?{wrong}", 400)
 
 
+@pytest.mark.own_log("its log is in memory")
 async def test_an_unknown_prompt_and_an_unknown_session_are_404(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", log="memory") as seat:
         assert (await seat.get("turns/p_none", 404))["code"] == "prompt_not_found"

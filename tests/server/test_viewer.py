@@ -15,8 +15,8 @@ from tests.patience import LONG_S
 from tests.support.browser import Watch, watched
 from tests.support.daemons import Running, running_daemon
 
+from turnwire.server.routes.document import FOLDER
 from turnwire.server.routes.table import ENDPOINTS
-from turnwire.server.routes.viewer import FOLDER
 
 pytestmark = [pytest.mark.anyio]
 
@@ -93,7 +93,7 @@ async def test_a_token_given_to_the_page_lets_its_user_try_a_route(browser: Brow
 
 async def test_a_login_lets_the_browser_try_a_route_without_a_token(browser: Browser, tmp_path: Path) -> None:
     async with opened(browser, tmp_path) as (running, page, _):
-        await page.goto(running.daemon.login.login_link(running.url))
+        await page.goto(await running.daemon.login.login_link(running.url))
         await page.wait_for_url(f"{running.url}/")
         await page.goto(f"{running.url}/docs")
         await try_sessions(page, "200")

@@ -31,7 +31,7 @@ from turnwire.cli.reach import Reach
 from turnwire.server.settings.webhooks import WebhookEntry
 from turnwire.testing.patience import WAIT_S
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 KEY = os.urandom(32)
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
@@ -185,8 +185,8 @@ class Life:
         await self.process.stdout.aclose()
 
 
-async def live(home: Path, config: Path) -> Life:
-    words = ("serve", "--json", "--port", "0", "--data", str(home / "data"), "--cwd", str(home))
+async def live(home: Path, config: Path, *more: str) -> Life:
+    words = ("serve", "--json", "--port", "0", "--data", str(home / "data"), "--cwd", str(home), *more)
     command = [sys.executable, "-m", "turnwire", *words, "--token", TOKEN, "--config", str(config), "--", *SCRIPTED]
     process = await anyio.open_process(command, stdin=None, stderr=None, cwd=home)
     assert process.stdout is not None
@@ -195,6 +195,7 @@ async def live(home: Path, config: Path) -> Life:
     return Life(process, json.loads(line)["url"])
 
 
+@pytest.mark.own_log("its daemon is a process with a file")
 async def test_over_kills_every_turn_end_arrives_at_least_once_and_in_order(tmp_path: Path) -> None:
     """W1, W2: a daemon is killed between turns, in turns and while it tries again, over a hundred turns."""
     requests, refuses_all = count(), False

@@ -23,7 +23,7 @@ from turnwire.testing.patience import WAIT_S
 from turnwire.testing.scripted.agent import ScriptedSource
 
 
-class Seat(NamedTuple):
+class SdkSession(NamedTuple):
     """A client with one session."""
 
     client: Client
@@ -35,7 +35,7 @@ class Seat(NamedTuple):
     """Who we are, as the log tells it."""
 
 
-Connected: TypeAlias = Callable[..., AbstractAsyncContextManager[Seat]]
+Connected: TypeAlias = Callable[..., AbstractAsyncContextManager[SdkSession]]
 """`async with connected(profile, options, limits=…) as seat`."""
 
 TOKEN = "a-token-for-tests-0123456789"
@@ -49,20 +49,20 @@ async def seated(
     limits: Limits | None = None,
     log: EventLog | None = None,
     clock: ManualClock | None = None,
-) -> AsyncGenerator[Seat]:
+) -> AsyncGenerator[SdkSession]:
     """A client, its scripted agent and one session; time stands still if a clock is given."""
     with anyio.fail_after(WAIT_S):
         async with (
             ScriptedSource(profile, options) as source,
             connect(source, limits=limits, log=log, clock=clock) as client,
         ):
-            yield Seat(client, await client.new_session("/work"), source)
+            yield SdkSession(client, await client.new_session("/work"), source)
 
 
 @asynccontextmanager
 async def seated_over_http(
     profile: Profile = "v1", options: AgentOptions | None = None, *, limits: Limits | None = None
-) -> AsyncGenerator[Seat]:
+) -> AsyncGenerator[SdkSession]:
     """The same with a daemon in between, reached over a socket."""
     limits = limits or Limits()
     with TemporaryDirectory() as folder, anyio.fail_after(WAIT_S):
@@ -73,7 +73,7 @@ async def seated_over_http(
             serving(create_app(daemon)) as url,
             connect(url, token=TOKEN, limits=limits) as client,
         ):
-            yield Seat(client, await client.new_session(folder), source, folder, "owner")
+            yield SdkSession(client, await client.new_session(folder), source, folder, "owner")
 
 
 def script(*lines: str) -> str:

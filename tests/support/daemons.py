@@ -17,7 +17,8 @@ import httpx
 
 from turnwire.limits import Limits
 from turnwire.runtime.source import ProcessSource
-from turnwire.server.app import create_app
+from turnwire.server.app import create_app, create_routes
+from turnwire.server.cluster.joining import joined
 from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.listener import Tls, listen
 from turnwire.server.settings.declared import Settings
@@ -80,10 +81,15 @@ async def running_daemon(
         ready.set()
 
     async with open_daemon(chosen, limits, source) as daemon, anyio.create_task_group() as tasks:
+        routes = create_routes(daemon)
 
         async def serve() -> None:
+            async with joined(daemon, routes, tls):
+                await serve_clients()
+
+        async def serve_clients() -> None:
             await listen(
-                create_app(daemon),
+                create_app(daemon, routes),
                 host="127.0.0.1",
                 port=0,
                 tls=tls,

@@ -23,6 +23,7 @@ from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog
 from turnwire.log.base import Position, Stored
+from turnwire.log.owners import Owners
 from turnwire.runtime.follow import Page
 from turnwire.runtime.node import Node, open_node
 from turnwire.testing import AgentOptions, ManualClock, Profile
@@ -178,12 +179,13 @@ async def open_world(
     *,
     created: bool = True,
     clock: ManualClock | None = None,
+    owners: Owners | None = None,
 ) -> AsyncGenerator[World]:
     """A node over `log`, with time standing still and one session in it."""
     clock = clock or ManualClock()
     async with (
         ScriptedSource(profile, options) as source,
-        open_node(log, source, clock=clock, limits=limits) as node,
+        open_node(log, source, owners=owners, clock=clock, limits=limits) as node,
     ):
         world = World(node, log, source, clock)
         if created:

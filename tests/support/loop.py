@@ -17,6 +17,7 @@ from turnwire.core import effects as fx
 from turnwire.core import events as ev
 from turnwire.core.codec import decode
 from turnwire.core.inputs import AgentAnswered, AgentReady, AgentUpdate, AnyInput, CreateSession
+from turnwire.core.receipts import Chain
 from turnwire.core.state import NOTHING
 from turnwire.errors import AppendConflict, LogCorrupt
 from turnwire.ids import AgentSessionId, PromptId, SessionId
@@ -81,7 +82,9 @@ class Rig:
         head = await self.log.create(SESSION)
         tail = SpyTail(self.limits, head.epoch, 0)
         tail.journal = self.journal
-        self.session = Session(Opened(SESSION, head.epoch, NOTHING, 0), self.log, tail, self.clock, self.limits)
+        self.session = Session(
+            Opened(SESSION, head.epoch, NOTHING, 0, Chain()), self.log, tail, self.clock, self.limits
+        )
         self.session.perform = self.perform
 
     def perform(self, effect: fx.AnyEffect) -> None:

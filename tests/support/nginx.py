@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +37,20 @@ http {{
 }}
 """
 """An nginx that touches nothing but its folder."""
+SEVERAL = """
+log_format served "$upstream_addr";
+upstream several {{ {servers} }}
+"""
+"""Each request, and each connection, goes to the next one. Nothing of a client is looked at."""
+PASSED_ON = """
+proxy_http_version 1.1;
+proxy_set_header Host $http_host;
+proxy_set_header Upgrade $http_upgrade;
+proxy_set_header Connection $http_connection;
+proxy_buffering off;
+proxy_request_buffering off;
+"""
+"""What streams and WebSockets need."""
 SERVER = "server {{ listen {address}; location / {{ proxy_pass {upstream}; {settings} }} }}"
 
 
@@ -51,10 +65,21 @@ class Nginx(NamedTuple):
         """What it had to complain about so far."""
         return (self.folder / "error.log").read_text()
 
+    @property
+    def served(self) -> list[str]:
+        """Which address served each request that has ended, where there are several."""
+        return (self.folder / "served").read_text().split()
 
-def _configure(folder: Path, address: str, upstream: str, settings: str) -> Path:
+
+def _configure(folder: Path, address: str, upstreams: Sequence[str], settings: str) -> Path:
     folder.mkdir()
-    return write_configuration(folder, SERVER.format(address=address, upstream=upstream, settings=settings))
+    upstream, several = upstreams[0], ""
+    if len(upstreams) > 1:
+        servers = " ".join(f"server {each.removeprefix('http://')};" for each in upstreams)
+        upstream, several = "http://several", SEVERAL.format(servers=servers)
+        settings += f"access_log {folder}/served served;"
+    server = SERVER.format(address=address, upstream=upstream, settings=settings)
+    return write_configuration(folder, several + server)
 
 
 def write_configuration(folder: Path, inside: str) -> Path:
@@ -67,12 +92,13 @@ def write_configuration(folder: Path, inside: str) -> Path:
 
 
 @asynccontextmanager
-async def nginx_before(upstream: str, folder: Path, settings: str = "") -> AsyncGenerator[Nginx]:
-    """An nginx that passes everything on. Without the program the test is skipped; see `find_tool`."""
+async def nginx_before(upstreams: str | Sequence[str], folder: Path, settings: str = "") -> AsyncGenerator[Nginx]:
+    """An nginx that passes everything on, to several in turn. Skips the test without the program: `find_tool`."""
     program = find_tool("nginx")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        configuration = _configure(folder, address, upstream, settings)
+        upstreams = [upstreams] if isinstance(upstreams, str) else upstreams
+        configuration = _configure(folder, address, upstreams, settings)
         process = await anyio.open_process(
             [program, "-p", str(folder), "-e", f"{folder}/error.log", "-c", str(configuration)],
             # How nginx gives its sockets to its own successor; it takes ours for such.

@@ -16,25 +16,31 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from turnwire.log.owners import NodeIdentity
 from turnwire.testing.patience import WAIT_S
 
+START_TRIES = 20
+SCHEMAS_AT_ONCE = 32
 PLACES = ("/usr/lib/postgresql", "/usr/local/pgsql", "/opt/homebrew/opt/postgresql")
 SETTINGS = {
-    "fsync": "off",
     "shared_buffers": "32MB",
     "max_connections": "100",
     "log_min_messages": "warning",
     "autovacuum_naptime": "5s",
+    # A standby is back soon after its primary is.
+    "wal_retrieve_retry_interval": "200ms",
 }
 
 
-def _programs() -> Path | None:
+def find_postgres() -> Path | None:
     """The folder with `initdb`; Debian keeps it off the PATH."""
     on_path = shutil.which("initdb")
     if on_path is not None:
@@ -45,7 +51,7 @@ def _programs() -> Path | None:
 
 def need_postgres() -> Path:
     """The folder of PostgreSQL's programs; without them the test is skipped, or fails where all is required."""
-    found = _programs()
+    found = find_postgres()
     reason = "PostgreSQL is not installed (Debian: apt-get install postgresql)"
     if found is None:
         if os.environ.get("TURNWIRE_REQUIRE_ALL") == "1":
@@ -57,9 +63,14 @@ def need_postgres() -> Path:
 class PostgresServer:
     """One server. `start` and `kill` may alternate; its address stays."""
 
-    def __init__(self, programs: Path, folder: Path) -> None:
+    def __init__(
+        self, programs: Path, folder: Path, primary: PostgresServer | None = None, *, syncs: bool = False
+    ) -> None:
+        """`primary`: the server whose standby it is to be. `syncs`: to the disk, as one that is measured does."""
+        self._settings = SETTINGS | {"fsync": "on" if syncs else "off"}
         self.programs = programs
         self.folder = folder
+        self._spare: list[str] = []
         self._user = pwd.getpwnam("postgres") if os.geteuid() == 0 else None
         if self._user is not None:
             os.chown(folder, self._user.pw_uid, self._user.pw_gid)
@@ -68,7 +79,12 @@ class PostgresServer:
         self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._port.bind(("127.0.0.1", 0))
         self.port: int = self._port.getsockname()[1]
-        self._run("initdb", "-D", "data", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync")
+        if primary is None:
+            trusting = ("-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync")
+            self._run("initdb", "-D", "data", *trusting)
+        else:
+            at_once = ("--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+            self._run("pg_basebackup", "-D", "data", "-d", primary.address, *at_once)
 
     @property
     def address(self) -> str:
@@ -77,13 +93,32 @@ class PostgresServer:
     def start(self) -> None:
         """Returns when it takes connections."""
         settings = {
-            **SETTINGS,
+            **self._settings,
             "port": str(self.port),
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
         }
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        self._run("pg_ctl", "-D", "data", "-w", "-l", "log", "-o", options, "start")
+        for left in reversed(range(START_TRIES)):
+            try:
+                self._run("pg_ctl", "-D", "data", "-w", "-l", "log", "-o", options, "start")
+                return
+            except AssertionError:
+                # What a killed server left behind ends by itself, and may have its memory until then.
+                if not left:
+                    raise
+
+    def wait_for_standby(self) -> None:
+        """From now on a commit is one when the standby has it, too."""
+        self.ask("alter system set synchronous_standby_names = '*'")
+        self.ask("select pg_reload_conf()")
+        deadline = time.monotonic() + WAIT_S
+        while self.ask("select sync_state from pg_stat_replication") != [["sync"]]:
+            assert time.monotonic() < deadline, "no standby follows"
+
+    def promote(self) -> None:
+        """Let a standby be a primary. Returns when it takes writes."""
+        self._run("pg_ctl", "-D", "data", "-w", "promote")
 
     def stop(self) -> None:
         """At once and cleanly."""
@@ -95,7 +130,9 @@ class PostgresServer:
         parents = [tuple(map(int, line.split())) for line in listed.splitlines()]
         main = self.pid
         for pid in (main, *(pid for pid, parent in parents if parent == main)):
-            os.kill(pid, signal.SIGKILL)
+            # A worker may have ended since it was listed.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         for pid in (main, *(pid for pid, parent in parents if parent == main)):
             _gone(pid)
         # A server that finds its own number in use by somebody would not start.
@@ -123,15 +160,11 @@ class PostgresServer:
         return [line.split("\t") for line in answer.stdout.decode().splitlines()]
 
     def new_log(self) -> str:
-        """The address of an empty log."""
-        schema = f"t{secrets.token_hex(6)}"
-        self.ask(f"create schema {schema}")
-        return self.log_in(schema)
-
-    def log_in(self, schema: str) -> str:
-        """The address of the log in a schema, which is made if need be."""
-        self.ask(f"create schema if not exists {schema}")
-        return f"{self.address}?search_path={schema}"
+        """The address of an empty log. Schemas are made many at once, because each asking is a process."""
+        if not self._spare:
+            self._spare = [f"t{secrets.token_hex(6)}" for _ in range(SCHEMAS_AT_ONCE)]
+            self.ask("; ".join(f"create schema {each}" for each in self._spare))
+        return f"{self.address}?search_path={self._spare.pop()}"
 
     def close(self) -> None:
         if self.is_running:
@@ -170,11 +203,13 @@ def _gone(pid: int) -> None:
 
 
 @contextmanager
-def postgres_server(programs: Path) -> Generator[PostgresServer]:
-    """A running server; it and its folder are gone at the end."""
+def postgres_server(
+    programs: Path, primary: PostgresServer | None = None, *, syncs: bool = False
+) -> Generator[PostgresServer]:
+    """A running server, perhaps a standby of another one; it and its folder are gone at the end."""
     # Not below pytest's folder, into which another user may not go.
     with tempfile.TemporaryDirectory(prefix="turnwire-pg-", ignore_cleanup_errors=True) as folder:
-        server = PostgresServer(programs, Path(folder))
+        server = PostgresServer(programs, Path(folder), primary, syncs=syncs)
         try:
             server.start()
             yield server
@@ -184,3 +219,18 @@ def postgres_server(programs: Path) -> Generator[PostgresServer]:
 
 def schema_of(address: str) -> str:
     return address.rpartition("search_path=")[2]
+
+
+def share_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on daemons of this test share a log that several of them are given, whatever their settings say."""
+    from turnwire.log import postgres
+
+    opened = postgres.open_postgres_log
+
+    def shared(*given: Any, node: NodeIdentity | None = None, **more: Any) -> Any:
+        # Each is another node, though all are of one machine.
+        name = secrets.token_hex(4)
+        node = NodeIdentity(name, name) if node is None else node._replace(name=name)
+        return opened(*given, **more | {"alone": False, "node": node})
+
+    monkeypatch.setattr(postgres, "open_postgres_log", shared)

@@ -68,3 +68,10 @@ def test_limits_do_not_change_once_they_are_checked() -> None:
     assert limits.queue_length == 4
     with pytest.raises(FrozenInstanceError):
         limits.queue_length = 0  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("given", [{"self_s": 8.0}, {"beat_s": 5.5}, {"lease_s": 300.0}])
+def test_a_node_of_several_stops_itself_before_others_declare_it_gone(given: dict[str, Any]) -> None:
+    Limits().check_leases()
+    with pytest.raises(ConfigError, match="must be less than"):
+        Limits(**given).check_leases()

@@ -17,6 +17,7 @@ from tests.interop.schema_check import SCHEMAS, Json, SchemaCheck
 from turnwire.ids import SessionId
 from turnwire.log.base import Position
 from turnwire.server.acp.connection import AcpConnection, FramePage
+from turnwire.server.acp.frame_queue import QueueReader
 
 
 class _Watch:
@@ -59,7 +60,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> _Watch:
     """Watch all connections from now on."""
     watch = _Watch()
     receive, initialize = AcpConnection.receive, AcpConnection.initialize
-    connection_frames, session_frames = AcpConnection.connection_frames, AcpConnection.session_frames
+    take, session_frames = AcpConnection.take, AcpConnection.session_frames
 
     async def received(self: AcpConnection, frame: bytes) -> None:
         watch.sent(self, frame)
@@ -71,11 +72,11 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> _Watch:
         watch.received(self, answer)
         return answer
 
-    async def told(self: AcpConnection) -> AsyncGenerator[list[bytes]]:
-        async for page in connection_frames(self):
-            for frame in page:
-                watch.received(self, frame)
-            yield page
+    def taken(self: AcpConnection, reader: QueueReader) -> list[bytes] | None:
+        page = take(self, reader)
+        for frame in page or ():
+            watch.received(self, frame)
+        return page
 
     async def told_of_session(
         self: AcpConnection, session_id: SessionId, after: Position | None
@@ -88,7 +89,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> _Watch:
     names: dict[str, Any] = {
         "receive": received,
         "initialize": initialized,
-        "connection_frames": told,
+        "take": taken,
         "session_frames": told_of_session,
     }
     for name, function in names.items():

@@ -30,7 +30,7 @@ from turnwire.ids import SessionId
 from turnwire.limits import MiB
 from turnwire.wire.sse import SseReader
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("R74", "G8", "G9")]
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log, pytest.mark.requirement("R74", "G8", "G9")]
 
 CHUNKS = 2_000
 EVERY = 50

@@ -124,6 +124,7 @@ async def test_a_session_that_was_deleted_does_not_keep_a_client_that_ends_its_w
         assert state.turn is not None, "what runs goes on"
 
 
+@pytest.mark.own_log("its log is in memory")
 async def test_another_word_for_ending_work_is_refused_and_ends_nothing(tmp_path: Path) -> None:
     async with talking(tmp_path / "data", log="memory") as talk:
         client = talk.client

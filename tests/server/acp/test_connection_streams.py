@@ -236,8 +236,10 @@ async def test_a_loaded_session_is_told_on_the_connection_until_it_has_a_stream(
         await client.until(lambda _: "says two" in client.kinds())
         count = len(client.frames)
         async with aclosing(Stream(client, session_id)) as stream:
-            request_id = await client.prompt(session_id, "say 1 three")
-            await stream.until(answers(request_id))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(stream.until, answers("three"))
+                await quiet()
+                await client.prompt(session_id, "say 1 three", request_id="three")
             if client.version == 2:
                 await stream.until(idles)
             told = [

@@ -14,7 +14,7 @@ from tests.server.acp.crowd import Crowd, Identity, Member, asks_about, hash_of,
 from tests.server.reading import Seen, is_end, reading
 from tests.support.daemons import SCRIPTED, running_daemon
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 @pytest.fixture(scope="module", autouse=True)

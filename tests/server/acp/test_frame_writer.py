@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
@@ -213,33 +212,33 @@ async def test_readers_that_share_runs_are_told_what_each_would_be_told_alone(se
     async with acp_daemon() as place:
         bodies = [encode(started(1)), *(encode(happened(chance)) for _ in range(80))]
         shared, readers = PlainRuns(), list[tuple[FrameWriter, FrameWriter, WriterMode]]()
-        with ExitStack() as reading:
-            for _ in range(chance.randrange(2, 6)):
-                client, mode = any_client(place, chance.choice((1, 1, 2)), chance), chance.choice([*WriterMode])
-                reading.enter_context(shared.reading())
-                alone, sharing = over(client, SessionEncoder), over(client, SessionEncoder, shared)
-                readers.append((alone, sharing, mode))
-            for _ in range(12):
-                for alone, sharing, mode in readers:
-                    start = sharing.offset
-                    page = bodies[start : start + chance.choice((2, 3, 4, 8, 12))]
-                    if page:
-                        assert told(sharing.take(start + 1, page, mode)) == told(alone.take(start + 1, page, mode))
+        for _ in range(chance.randrange(2, 6)):
+            client, mode = any_client(place, chance.choice((1, 1, 2)), chance), chance.choice([*WriterMode])
+            shared.enter()
+            alone, sharing = over(client, SessionEncoder), over(client, SessionEncoder, shared)
+            readers.append((alone, sharing, mode))
+        for _ in range(12):
+            for alone, sharing, mode in readers:
+                start = sharing.offset
+                page = bodies[start : start + chance.choice((2, 3, 4, 8, 12))]
+                if page:
+                    assert told(sharing.take(start + 1, page, mode)) == told(alone.take(start + 1, page, mode))
 
 
 def test_one_reader_alone_keeps_no_runs() -> None:
     shared, run = PlainRuns(), PlainRun("agent_message_chunk", [b"x"])
-    with shared.reading():
-        shared.keep(1, run)
-        assert shared.get(1) is None
-        with shared.reading():
-            shared.keep(0, PlainRun("agent_message_chunk", [b"x"] * (KEPT - 1)))
-            shared.keep(1, run)
-            assert shared.get(0) is not None
-            shared.keep(2, run)
-            assert shared.get(0) is None
-            assert shared.get(1) is run
-        assert shared.get(1) is None
+    shared.enter()
+    shared.keep(1, run)
+    assert shared.get(1) is None
+    shared.enter()
+    shared.keep(0, PlainRun("agent_message_chunk", [b"x"] * (KEPT - 1)))
+    shared.keep(1, run)
+    assert shared.get(0) is not None
+    shared.keep(2, run)
+    assert shared.get(0) is None
+    assert shared.get(1) is run
+    shared.leave()
+    assert shared.get(1) is None
 
 
 def in_pages(paged: FrameWriter, bodies: list[bytes], mode: WriterMode, chance: Random) -> list[Told]:

@@ -27,7 +27,7 @@ from tests.support.daemons import Running, running_daemon
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 async def a_history(running: Running, client: Client, stream: Stream, text: str = "say 2 past") -> str:

@@ -29,7 +29,7 @@ from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.server.access.identity import Role
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 JSON = {"Content-Type": "application/json"}
 
@@ -239,7 +239,7 @@ async def test_answers_to_session_requests_come_on_the_stream_of_their_session_o
 async def test_a_connection_of_another_credential_is_not_there(tmp_path: Path) -> None:
     async with talking(tmp_path / "d") as talk:
         tokens = talk.client.running.daemon.tokens
-        _, secret = tokens.issue("bob", Role.CONTROLLER)
+        _, secret = await tokens.issue("bob", Role.CONTROLLER)
         async with httpx.AsyncClient(
             base_url=talk.client.running.url, headers={"Authorization": f"Bearer {secret}"}
         ) as bob:
@@ -256,7 +256,7 @@ async def test_a_credential_for_one_session_reads_no_other(tmp_path: Path) -> No
     async with talking(tmp_path / "d") as talk:
         running = talk.client.running
         other = await talk.client.new(talk.connection)
-        _, secret = running.daemon.tokens.issue("bob", Role.CONTROLLER, SessionId(talk.session_id))
+        _, secret = await running.daemon.tokens.issue("bob", Role.CONTROLLER, SessionId(talk.session_id))
         async with httpx.AsyncClient(
             base_url=running.url, headers={"Authorization": f"Bearer {secret}"}, timeout=30
         ) as http:
@@ -293,13 +293,13 @@ async def test_ids_are_no_credential_and_the_door_is_the_same_for_every_method(
 @pytest.mark.requirement("G13")
 async def test_a_revoked_credential_ends_its_connection_and_its_streams(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "d") as running:
-        record, secret = running.daemon.tokens.issue("bob", Role.CONTROLLER)
+        record, secret = await running.daemon.tokens.issue("bob", Role.CONTROLLER)
         async with httpx.AsyncClient(
             base_url=running.url, headers={"Authorization": f"Bearer {secret}"}, timeout=30
         ) as http:
             bob = await connect(running, http)
             async with bob.stream() as stream:
-                running.daemon.tokens.revoke(record.id)
+                await running.daemon.tokens.revoke(record.id)
                 await stream.to_the_end()
             assert (await http.post(PATH, json=new(tmp_path, 1), headers=bob.headers())).status_code == 401
 

@@ -27,7 +27,7 @@ from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.testing.patience import WAIT_S
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 def seat_of(talk: Talk) -> Seat:

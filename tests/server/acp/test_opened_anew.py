@@ -19,7 +19,7 @@ from turnwire.core.codec import decode
 from turnwire.ids import SessionId
 from turnwire.log.base import Position
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G9")]
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log, pytest.mark.requirement("G9")]
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2])
 IDS: dict[str, Any] = {"_meta": {"turnwire": {"eventIds": True}}}

@@ -15,7 +15,7 @@ from turnwire.core.codec import decode
 from turnwire.ids import SessionId
 from turnwire.log.base import Position
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 def keyed(session_id: str, text: str, request_id: int | str, key: str = "k", **meta: Any) -> dict[str, Any]:
@@ -115,6 +115,7 @@ async def test_acp_and_rest_mean_the_same_prompt_by_the_same_key(tmp_path: Path)
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, 7])
+@pytest.mark.own_log("its log is in memory")
 async def test_a_key_that_is_none_is_refused(tmp_path: Path, key: Any) -> None:
     async with running_daemon(tmp_path / "data", log="memory") as running, started(running) as socket:
         session_id = await socket.new()
@@ -122,6 +123,7 @@ async def test_a_key_that_is_none_is_refused(tmp_path: Path, key: Any) -> None:
         assert (await socket.answer(1))["error"]["code"] == -32602
 
 
+@pytest.mark.own_log("its log is in memory")
 async def test_a_key_of_another_prompt_is_refused(tmp_path: Path) -> None:
     async with talking(tmp_path / "data", log="memory") as talk:
         await talk.client.post(keyed(talk.session_id, "say 1 x", 1))

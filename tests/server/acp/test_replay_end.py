@@ -18,7 +18,7 @@ from turnwire.limits import Limits
 from turnwire.link.streamable import StreamableLink
 from turnwire.testing.patience import WAIT_S
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 CHUNKS = 300
 

@@ -21,7 +21,7 @@ from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.server.access.identity import Role
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("R94")]
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log, pytest.mark.requirement("R94")]
 
 AGENT = (sys.executable, str(Path(__file__).with_name("telling_agent.py")))
 CAPABLE: dict[str, Any] = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
@@ -153,7 +153,7 @@ async def test_what_a_session_that_was_put_away_is_told_keeps_its_place(tmp_path
     async with AsyncExitStack() as stack:
         limits = Limits(idle_unload_s=0.05)
         running = await stack.enter_async_context(running_daemon(tmp_path / "data", agent=AGENT, limits=limits))
-        _, secret = running.daemon.tokens.issue("eve", Role.OBSERVER)
+        _, secret = await running.daemon.tokens.issue("eve", Role.OBSERVER)
         async with started(running) as first:
             session_id = await first.new()
             await first.answer(await first.prompt(session_id, "hello"))

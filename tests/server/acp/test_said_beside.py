@@ -14,7 +14,7 @@ from tests.support.daemons import running_daemon
 
 from turnwire.server.access.identity import Role
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 AGENT = (sys.executable, str(Path(__file__).with_name("telling_agent.py")))
 NEWS, COMPLETE, CREATE = "_telling/news", "elicitation/complete", "elicitation/create"
@@ -41,7 +41,7 @@ async def test_news_of_an_agent_reach_each_client_of_its_sessions_once(tmp_path:
         running = await stack.enter_async_context(running_daemon(tmp_path / "data", agent=AGENT))
         first, second, stranger = [await stack.enter_async_context(started(running)) for _ in range(3)]
         one, _, other = await first.new(), await first.new(), await second.new()
-        _, secret = running.daemon.tokens.issue("eve", Role.OBSERVER)
+        _, secret = await running.daemon.tokens.issue("eve", Role.OBSERVER)
         observer = await stack.enter_async_context(started(running._replace(token=secret)))
         await observer.send(load(other, tmp_path, "l"))
         await observer.answer("l")

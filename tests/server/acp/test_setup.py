@@ -17,7 +17,7 @@ from tests.support.daemons import Running, running_daemon
 from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 AGENT = str(Path(__file__).with_name("telling_agent.py"))
 SERVER: dict[str, Any] = {"name": "m", "command": "/m", "args": [], "env": []}
@@ -128,7 +128,7 @@ async def test_it_is_kept_over_a_restart_of_the_daemon(tmp_path: Path) -> None:
 async def test_an_observer_changes_nothing_of_it(tmp_path: Path) -> None:
     async with telling(tmp_path / "data") as running, started(running) as socket:
         session_id, _ = await opened(socket, mcpServers=[SERVER])
-        _, secret = running.daemon.tokens.issue("eve", Role.OBSERVER)
+        _, secret = await running.daemon.tokens.issue("eve", Role.OBSERVER)
         async with started(running._replace(token=secret)) as observer:
             await observer.call(
                 "session/load", {"sessionId": session_id, "cwd": str(tmp_path), "mcpServers": [OTHER]}
@@ -162,6 +162,7 @@ async def test_a_session_is_loaded_in_its_own_directory_only(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("offers", ["directories", ""])
+@pytest.mark.own_log("its log is in memory")
 async def test_directories_are_offered_and_taken_only_if_the_agent_offers_them(
     tmp_path: Path, version: int, offers: str
 ) -> None:
@@ -178,6 +179,7 @@ async def test_directories_are_offered_and_taken_only_if_the_agent_offers_them(
 
 
 @pytest.mark.parametrize("wrong", ["/x", [1], [""], ["relative"], ["/\0"], {"a": 1}])
+@pytest.mark.own_log("its log is in memory")
 async def test_what_is_no_list_of_absolute_paths_is_refused(tmp_path: Path, wrong: Any) -> None:
     async with telling(tmp_path / "data", "directories", log="memory") as running, started(running) as socket:
         session_id, _ = await opened(socket)
@@ -187,6 +189,7 @@ async def test_what_is_no_list_of_absolute_paths_is_refused(tmp_path: Path, wron
             assert (await failure(socket, method, sessionId=session_id, **given))["code"] == -32602
 
 
+@pytest.mark.own_log("its log is in memory")
 async def test_a_directory_that_cannot_be_granted_is_refused_by_acp_and_rest(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to("/")
     async with telling(tmp_path / "data", "directories", log="memory") as running, started(running) as socket:
@@ -201,6 +204,7 @@ async def test_a_directory_that_cannot_be_granted_is_refused_by_acp_and_rest(tmp
             assert answer.status_code == status
 
 
+@pytest.mark.own_log("its log is in memory")
 async def test_rest_takes_the_same(tmp_path: Path) -> None:
     async with telling(tmp_path / "data", "directories", log="memory") as running, running.client() as http:
         given = {"cwd": str(tmp_path), "additionalDirectories": [str(tmp_path)], "_meta": {"vendor": 1}}

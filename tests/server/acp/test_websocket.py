@@ -28,7 +28,7 @@ from turnwire.server.access.identity import Role
 from turnwire.server.app import create_app
 from turnwire.server.listener import listen
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 @asynccontextmanager
@@ -208,7 +208,7 @@ async def test_a_connection_ends_when_its_grace_time_is_over(tmp_path: Path) -> 
 @pytest.mark.requirement("G13")
 async def test_a_connection_of_another_credential_is_not_there(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "d") as running, started(running) as socket:
-        _, secret = running.daemon.tokens.issue("bob", Role.CONTROLLER)
+        _, secret = await running.daemon.tokens.issue("bob", Role.CONTROLLER)
         bob = {"Authorization": f"Bearer {secret}"}
         assert await refused(running, f"?connection={socket.connection_id}", bob) == 404
         assert await refused(running, "?connection=nobody") == 404
@@ -265,10 +265,10 @@ async def test_a_refused_upgrade_is_no_error_of_ours(tmp_path: Path, caplog: pyt
 @pytest.mark.requirement("G13")
 async def test_a_revoked_credential_closes_its_socket(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "d") as running:
-        record, secret = running.daemon.tokens.issue("bob", Role.CONTROLLER)
+        record, secret = await running.daemon.tokens.issue("bob", Role.CONTROLLER)
         async with open_socket(running, headers={"Authorization": f"Bearer {secret}"}) as socket:
             await socket.start()
-            running.daemon.tokens.revoke(record.id)
+            await running.daemon.tokens.revoke(record.id)
             assert await socket.closed() in (1000, 1008)
 
 

@@ -17,7 +17,7 @@ from turnwire.core import effects as ef
 from turnwire.core import events as ev
 from turnwire.core import inputs as i
 from turnwire.core.codec import decode, encode
-from turnwire.core.decide import Plan, decide
+from turnwire.core.decide import Decision, decide
 from turnwire.core.evolve import fold
 from turnwire.core.state import NOTHING, SessionState
 from turnwire.errors import TurnwireError
@@ -220,16 +220,16 @@ class Session:
         if turn_end is not None:
             self.take(ready(turn_end, steering=steering))
 
-    def take(self, *inputs: i.AnyInput) -> Plan:
-        """Take inputs; gives the plan of the last."""
-        plan = Plan((), (), None, self.state)
+    def take(self, *inputs: i.AnyInput) -> Decision:
+        """Take inputs; gives the decision of the last."""
+        decision = Decision((), (), None, self.state)
         for given in inputs:
-            plan = decide(self.state, given, offset=len(self.log), limits=self.limits)
-            self.log.extend(plan.events)
-            self.effects.extend(plan.effects)
-            self.state = plan.state
+            decision = decide(self.state, given, offset=len(self.log), limits=self.limits)
+            self.log.extend(decision.events)
+            self.effects.extend(decision.effects)
+            self.state = decision.state
         assert fold((decode(encode(each)) for each in self.log), NOTHING) == self.state
-        return plan
+        return decision
 
     def refuses(self, given: i.AnyInput, error: type[_Error]) -> _Error:
         """Expect a refusal that leaves everything as it was."""

@@ -24,8 +24,8 @@ from tests.unit.core.driving import (
 from turnwire.core import events as ev
 from turnwire.core import inputs as i
 from turnwire.core.background import Work, ids, read_list, still_running
-from turnwire.core.ending import RESTARTED
-from turnwire.core.queue import STOPPING
+from turnwire.core.ending import NODE_LOST, RESTARTED
+from turnwire.core.queue import PLACE_GONE, STOPPING
 from turnwire.limits import REMEMBERED_TOOLS
 from turnwire.wire.peek import peek_update
 
@@ -196,7 +196,7 @@ def test_closing_the_session_stops_all_of_it(turn_end: ev.TurnEnd, status: str) 
 
 # -- prompts that a restart finds ----------------------------------------------------------------------------
 
-HOLDING = i.Recover(at=AT, holds=True)
+HOLDING = i.Recover(at=AT, holds=RESTARTED)
 
 
 def waiting() -> Session:
@@ -240,3 +240,32 @@ def test_a_crash_during_a_restart_that_holds_changes_nothing_more() -> None:
     assert session.take(HOLDING).events == ()
     assert session.take(RECOVER).events == ()
     assert session.state.held == RESTARTED
+
+
+LOST = i.Recover(at=AT, code=NODE_LOST)
+TRUSTEE = i.Recover(at=AT, code=NODE_LOST, holds=PLACE_GONE)
+
+
+@pytest.mark.parametrize("hold", [None, STOPPING, PLACE_GONE])
+def test_a_trustee_ends_what_ran_and_holds_what_waits_until_the_place_is_there(hold: str | None) -> None:
+    session = waiting()
+    if hold is not None:
+        session.take(i.HoldQueue(at=AT, reason=hold))
+    session.take(TRUSTEE)
+    assert (session.running(), session.waiting(), session.state.held) == (None, ["p2", "p3"], PLACE_GONE)
+    assert session.ends() == {"p1": "node_lost"}
+    assert session.take(TRUSTEE).events == (), "another trustee has nothing to add"
+    session.take(LOST)
+    assert (session.running(), session.waiting(), session.state.held) == ("p2", ["p3"], None)
+
+
+def test_a_trustee_leaves_a_hold_of_somebody_as_it_is_and_so_does_the_place() -> None:
+    session = waiting()
+    session.take(i.HoldQueue(at=AT, author="ann"), TRUSTEE, LOST)
+    assert (session.running(), session.state.held) == (None, "asked")
+
+
+def test_a_place_that_holds_after_a_restart_keeps_the_queue_held() -> None:
+    session = waiting()
+    session.take(TRUSTEE, i.Recover(at=AT, code=NODE_LOST, holds=NODE_LOST))
+    assert (session.running(), session.state.held) == (None, NODE_LOST)

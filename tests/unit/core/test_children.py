@@ -28,7 +28,7 @@ from tests.unit.core.driving import (
 from turnwire.core import effects as fx
 from turnwire.core import events as ev
 from turnwire.core import inputs as i
-from turnwire.core.child_sessions import ids_in, renamed, session_of
+from turnwire.core.child_names import ids_in, renamed, session_of
 from turnwire.core.state import ChildState
 from turnwire.core.view import ChildSession, Message, View
 from turnwire.errors import ChildNotFound, ChildRestricted

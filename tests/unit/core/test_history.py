@@ -7,7 +7,7 @@ import pytest
 from msgspec import Raw
 
 from turnwire.core import events as ev
-from turnwire.core.history import Comparison, compare
+from turnwire.core.repeats import Comparison, compare
 from turnwire.core.view import View
 from turnwire.ids import MessageId, PromptId
 

@@ -127,6 +127,14 @@ def test_what_recovery_records_says_that_it_was_a_restart() -> None:
     assert (exited.reason, exited.message) == ("daemon_restarted", "the daemon was restarted while the turn ran")
 
 
+def test_what_the_recovery_of_a_lost_node_records_says_so() -> None:
+    session = LEFT["running"]()
+    session.take(i.Recover(at=AT, code="node_lost"))
+    exited = session.found(ev.AgentExited)[0]
+    assert (exited.reason, session.ends()) == ("node_lost", {"p1": "node_lost"})
+    assert exited.message == "the node that had the session was lost while the turn ran"
+
+
 def test_a_restart_between_turns_is_not_told_as_one_during_a_turn() -> None:
     session = LEFT["ended"]()
     session.take(RECOVER)

@@ -15,6 +15,7 @@ import pytest
 
 from turnwire.link.guard import descendants, parent_of
 from turnwire.link.process import GUARD
+from turnwire.runtime.clock import boot_time
 from turnwire.testing.patience import WAIT_S
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at the table of processes of Linux")
@@ -108,7 +109,7 @@ def test_a_launch_that_fails_is_reported_with_its_place(start: Start, command: s
 def test_t_terminates_the_agent(start: Start) -> None:
     guarded = start("sh", "-c", TELLS)
     assert guarded.said() == b"ready\n"
-    os.write(guarded.control, b"T")
+    os.write(guarded.control, b"T\n")
     assert guarded.said() == b"terminated\n"
     guarded.report()
     assert guarded.report() == {"exit_code": 5, "signal": 0}
@@ -117,10 +118,34 @@ def test_t_terminates_the_agent(start: Start) -> None:
 def test_k_kills_the_tree(start: Start) -> None:
     guarded = start("sh", "-c", "sleep 600 & sleep 600 & echo ready; wait")
     assert guarded.said() == b"ready\n"
-    os.write(guarded.control, b"K")
+    os.write(guarded.control, b"K\n")
     guarded.report()
     assert guarded.report() == {"exit_code": 0, "signal": 9}
     assert guarded.report() == {"gone": 3, "left": 0}
+
+
+def lease(seconds: float) -> bytes:
+    return b"L %d\n" % ((boot_time() + seconds) * 1000)
+
+
+@pytest.mark.requirement("G14")
+def test_a_lease_that_is_over_kills_the_tree_though_the_daemon_holds_on(start: Start) -> None:
+    guarded = start("sh", "-c", "sleep 600 & echo ready; wait")
+    assert guarded.said() == b"ready\n"
+    os.write(guarded.control, lease(600) + lease(0.2))
+    guarded.report()
+    assert guarded.report() == {"exit_code": 0, "signal": 9}
+    assert guarded.report() == {"gone": 2, "left": 0}
+
+
+def test_a_later_lease_counts_however_it_arrives(start: Start) -> None:
+    guarded = start("sh", "-c", TELLS)
+    assert guarded.said() == b"ready\n"
+    whole = lease(600)
+    # Its beginning alone would be one that is over.
+    os.write(guarded.control, lease(60) + whole[:4])
+    os.write(guarded.control, whole[4:] + b"T\n")
+    assert guarded.said() == b"terminated\n"
 
 
 @pytest.mark.requirement("G14")

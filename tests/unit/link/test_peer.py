@@ -16,8 +16,7 @@ from turnwire.link.peer import AT_ONCE, AT_ONCE_BYTES, KEPT_BREACHES, KEPT_BYTES
 from turnwire.testing.faults import Duplicate, FaultyLink
 from turnwire.testing.patience import WAIT_S, quiet
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, decode, raw
-from turnwire.wire.peek import UpdateParams
-from turnwire.wire.pieces import Pieces
+from turnwire.wire.peek import Pieces, UpdateParams
 
 pytestmark = pytest.mark.anyio
 

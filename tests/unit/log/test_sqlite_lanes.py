@@ -1,5 +1,5 @@
-"""Who commits and who syncs: the loop while the disk is quick, else the thread; and what a failing disk does to
-either."""
+"""Who commits and who syncs: the loop while the disk is quick, and it syncs for one session alone; else the thread.
+And what a failing disk does to either."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import os
 import resource
 import sqlite3
 import threading
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -21,12 +22,23 @@ from turnwire.errors import LogError, LogFull, LogUnavailable
 from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
 from turnwire.log import Durability, Position, SqliteEventLog
-from turnwire.log.sqlite_jobs import SMALL_BYTES, SMALL_EVENTS
-from turnwire.log.sqlite_writer import LONGEST_REST_S, REST_S, SLOW_S, Lane
+from turnwire.log.sqlite_writer import (
+    ALONE_S,
+    LITTLE_BYTES,
+    LONGEST_REST_S,
+    REST_S,
+    SLOW_S,
+    SLOW_SYNC_S,
+    SMALL_BYTES,
+    SMALL_EVENTS,
+    Lane,
+)
 from turnwire.testing.faults import WAIT_S, SqliteFaults
 from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
+
+T = TypeVar("T")
 
 A, B = SessionId("a"), SessionId("b")
 LONG = SessionId("long")
@@ -34,12 +46,14 @@ LONG = SessionId("long")
 
 
 class Disk:
-    """A disk whose syncs are counted, held and broken, and on which time passes in commits alone."""
+    """A disk whose syncs are counted, held and broken, and on which time passes in commits and syncs alone."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.commit_s = self.loop_s = 0.0
+        self.commit_s = self.loop_s = self.sync_s = 0.0
         self.syncs = 0
+        self.syncers: list[str] = []
+        self.at_sync: Callable[[], None] = lambda: None
         self.fails_at = 0
         """At which sync it fails; never at 0."""
         self.reached, self._go_on = threading.Event(), threading.Event()
@@ -59,6 +73,9 @@ class Disk:
 
     def sync(self, file: int) -> None:
         self.syncs += 1
+        self.now += self.sync_s
+        self.syncers.append(_who())
+        self.at_sync()
         self.reached.set()
         assert self._go_on.wait(WAIT_S), "nobody released the sync"
         if self.syncs == self.fails_at:
@@ -71,9 +88,13 @@ class Disk:
     def before(self, _: sqlite3.Connection, sql: str) -> None:
         """For `SqliteFaults.before`."""
         if sql == "COMMIT":
-            is_loop = threading.current_thread() is threading.main_thread()
-            self.now += self.commit_s + (self.loop_s if is_loop else 0.0)
-            self.committers.append("loop" if is_loop else "thread")
+            who = _who()
+            self.now += self.commit_s + (self.loop_s if who == "loop" else 0.0)
+            self.committers.append(who)
+
+
+def _who() -> str:
+    return "loop" if threading.current_thread() is threading.main_thread() else "thread"
 
 
 @pytest.fixture
@@ -94,8 +115,9 @@ async def opened(
     await log.create(LONG)
     await log.append(LONG, [b"x" * (SMALL_BYTES + 1)], expected=0, unsettled=False, durable=False)
     wal = anyio.Path(folder / "log.db-wal")
+    length = min(limits.checkpoint_bytes, 4 * SMALL_BYTES + 4)
     with anyio.fail_after(WAIT_S):
-        while (await wal.stat()).st_size < min(limits.checkpoint_bytes, 4 * SMALL_BYTES + 4):
+        while (await wal.stat()).st_size < length or log.statistics().is_checkpointing:
             await anyio.lowlevel.checkpoint()
     # The thread waits until the file may be used.
     await log.trim(LONG, upto=0)
@@ -118,7 +140,7 @@ async def bodies_of(log: SqliteEventLog, name: SessionId) -> list[bytes]:
     return [each.body for each in page]
 
 
-def at_once(call: Awaitable[int]) -> int:
+def at_once(call: Awaitable[T]) -> T:
     """The result of a call that must not wait for anything."""
     steps = call.__await__()
     try:
@@ -260,6 +282,184 @@ async def test_the_commit_after_a_checkpoint_is_the_threads(tmp_path: Path, disk
                 await anyio.lowlevel.checkpoint()
         assert log.statistics().lane is Lane.INLINE
         assert await bodies_of(log, A) == [b"%d" % number for number in range(1, head + 1)]
+
+
+# -- one session alone
+# ----------------------------------------------------------------------------------------------
+
+
+async def known_quick(folder: Path, disk: Disk, durability: Durability = Durability.NORMAL) -> SqliteEventLog:
+    """A log whose first sync was quick, long ago; `A` has one event."""
+    log = await opened(folder, disk, durability=durability)
+    await append(log, A, 0, durable=True)
+    disk.now += 2 * ALONE_S
+    disk.syncs = 0
+    disk.syncers.clear()
+    return log
+
+
+@pytest.mark.requirement("G2")
+async def test_what_one_session_wants_is_synced_by_the_loop_before_its_head_moves(
+    tmp_path: Path, disk: Disk
+) -> None:
+    async with await known_quick(tmp_path, disk) as log:
+        heads: list[int] = []
+        disk.at_sync = lambda: heads.append(at_once(log.head(A)).head)
+        for head in range(1, 11):
+            assert at_once(append(log, A, head, durable=True)) == head + 1
+            assert (await log.head(A)).head == head + 1
+        assert heads == [*range(1, 11)]
+        assert disk.syncers == ["loop"] * 10
+        assert log.statistics().waiting == 0
+        assert await bodies_of(log, A) == [b"%d" % number for number in range(1, 12)]
+
+
+async def test_the_first_sync_is_the_threads_for_nobody_knows_the_disk(tmp_path: Path, disk: Disk) -> None:
+    async with await opened(tmp_path, disk) as log:
+        disk.syncers.clear()
+        head = await append(log, A, 0, durable=True)
+        assert disk.syncers == ["thread"]
+        assert at_once(append(log, A, head, durable=True)) == 2
+
+
+async def test_at_full_every_append_of_one_session_is_synced_by_the_loop(tmp_path: Path, disk: Disk) -> None:
+    async with await known_quick(tmp_path, disk, Durability.FULL) as log:
+        for head in range(1, 6):
+            assert at_once(append(log, A, head)) == head + 1
+        assert disk.syncers == ["loop"] * 5
+
+
+async def test_while_several_sessions_want_a_sync_the_thread_syncs(tmp_path: Path, disk: Disk) -> None:
+    async with await known_quick(tmp_path, disk) as log:
+        assert at_once(append(log, B, 0, durable=True)) == 1
+        disk.now += ALONE_S / 2
+        assert await append(log, A, 1, durable=True) == 2
+        disk.now += ALONE_S / 2
+        assert await append(log, B, 1, durable=True) == 2
+        assert disk.syncers == ["loop", "thread", "thread"]
+        assert at_once(append(log, B, 2, durable=True)) == 3, "the same one again"
+        disk.now += ALONE_S
+        assert at_once(append(log, A, 2, durable=True)) == 3, "nobody else for a while"
+
+
+async def test_the_loop_does_not_sync_while_the_thread_does(tmp_path: Path, disk: Disk) -> None:
+    async with await known_quick(tmp_path, disk) as log, anyio.create_task_group() as tasks:
+        await append(log, B, 0, durable=True)
+        disk.hold()
+        tasks.start_soon(lambda: append(log, A, 1, durable=True))
+        await disk.wait_for_sync()
+        disk.now += 2 * ALONE_S
+        tasks.start_soon(lambda: append(log, B, 1, durable=True))
+        await quiet()
+        assert log.statistics().waiting == 2
+        disk.release()
+    assert disk.syncers[1:] == ["thread", "thread"]
+
+
+@pytest.mark.parametrize("count", [1, 8], ids="in {}".format)
+async def test_much_that_is_not_synced_is_the_threads_to_sync(tmp_path: Path, disk: Disk, count: int) -> None:
+    async with await known_quick(tmp_path, disk) as log:
+        for number in range(count):
+            call = log.append(
+                A, [b"x" * (LITTLE_BYTES // count)], expected=1 + number, unsettled=True, durable=False
+            )
+            assert at_once(call) == 2 + number
+        head = await append(log, A, 1 + count, durable=True)
+        assert disk.syncers == ["thread"]
+        assert at_once(append(log, A, head, durable=True)) == head + 1, "it has synced all of it"
+
+
+async def test_what_the_thread_has_committed_is_the_threads_to_sync(tmp_path: Path, disk: Disk) -> None:
+    async with await known_quick(tmp_path, disk) as log:
+        await append(log, A, 1, count=SMALL_EVENTS + 1)
+        head = await append(log, A, SMALL_EVENTS + 2, durable=True)
+        head = await append(log, A, head, durable=True, count=SMALL_EVENTS + 1)
+        assert disk.syncers == ["thread"] * 2
+        assert at_once(append(log, A, head, durable=True)) == head + 1
+
+
+async def test_the_loop_does_not_sync_beside_a_checkpoint(tmp_path: Path, disk: Disk, faults: SqliteFaults) -> None:
+    limits = Limits(checkpoint_bytes=256 * KiB)
+    async with await opened(tmp_path, disk, limits) as log:
+        head = await append(log, A, 0, durable=True)
+        faults.hold("PRAGMA wal_checkpoint(PASSIVE)")
+        with anyio.fail_after(WAIT_S):
+            while not faults.reached.is_set():
+                head = await append(log, A, head, count=100)
+                await anyio.lowlevel.checkpoint()
+        head = await append(log, A, head, durable=True)
+        disk.syncers.clear()
+        head = await append(log, A, head, durable=True)
+        assert disk.syncers == ["thread"]
+        faults.release()
+        with anyio.fail_after(WAIT_S):
+            while "loop" not in disk.syncers:
+                head = await append(log, A, head, durable=True)
+                await anyio.lowlevel.checkpoint()
+
+
+async def test_a_slow_sync_is_the_last_one_of_the_loop_until_the_thread_finds_the_disk_quick(
+    tmp_path: Path, disk: Disk
+) -> None:
+    async with await known_quick(tmp_path, disk) as log:
+        disk.sync_s = 2 * SLOW_SYNC_S
+        assert at_once(append(log, A, 1, durable=True)) == 2
+        head = 2
+        for _ in range(3):
+            disk.now += 100 * SLOW_SYNC_S
+            head = await append(log, A, head, durable=True)
+        assert disk.syncers == ["loop", *["thread"] * 3], "however long ago the last one was"
+        assert at_once(append(log, A, head)) == head + 1, "it commits as before"
+        head += 1
+        disk.sync_s = 0.0
+        head = await append(log, A, head, durable=True)
+        disk.now += 40 * SLOW_SYNC_S
+        head = await append(log, A, head, durable=True)
+        assert disk.syncers[-2:] == ["thread"] * 2, "it rests for many times as long as the slow one took"
+        disk.now += 20 * SLOW_SYNC_S
+        assert at_once(append(log, A, head, durable=True)) == head + 1
+
+
+async def test_a_disk_that_is_slow_time_and_again_holds_the_loop_for_a_small_part_of_the_time(
+    tmp_path: Path, disk: Disk
+) -> None:
+    async with await known_quick(tmp_path, disk) as log:
+        began, head, held_s = disk.now, 1, 0.0
+        for number in range(1000):
+            disk.sync_s = (0.0, 0.0, 4 * SLOW_SYNC_S)[number % 3]
+            head = await append(log, A, head, durable=True)
+            held_s += disk.sync_s if disk.syncers[-1] == "loop" else 0.0
+        assert 0 < held_s < (disk.now - began) / 20
+
+
+@pytest.mark.requirement("G1", "G2")
+@pytest.mark.parametrize("level", list(Durability))
+@pytest.mark.parametrize("fails_at", [1, 2, 9])
+async def test_a_sync_of_the_loop_that_fails_fails_its_append_and_everything_after(
+    tmp_path: Path, disk: Disk, level: Durability, fails_at: int
+) -> None:
+    log = await known_quick(tmp_path, disk, level)
+    disk.fails_at = fails_at
+    head = 1
+    for _ in range(fails_at - 1):
+        head = at_once(append(log, A, head, durable=True))
+    with pytest.raises(LogUnavailable) as caught:
+        at_once(append(log, A, head, durable=True))
+    assert "words of the system" not in str(caught.value)
+    assert disk.syncers == ["loop"] * fails_at
+    assert (await log.head(A)).head == head
+    assert len(await bodies_of(log, A)) == head, "nobody sees it"
+    for name, expected, durable in ((A, head, True), (A, head, False), (A, head + 1, True), (B, 0, False)):
+        with pytest.raises(LogUnavailable, match="start again"):
+            await append(log, name, expected, durable=durable)
+    assert disk.syncs == fails_at
+    assert log.statistics().waiting == 0
+    await log.aclose()
+    async with await SqliteEventLog.open(tmp_path / "log.db", limits=Limits(), durability=level) as log:
+        kept = await bodies_of(log, A)
+        assert kept == [b"%d" % number for number in range(1, len(kept) + 1)]
+        assert len(kept) in (head, head + 1)
+        assert await append(log, A, len(kept), durable=True) == len(kept) + 1
 
 
 # -- a disk that becomes slow, and quick again

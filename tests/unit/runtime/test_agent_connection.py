@@ -63,7 +63,7 @@ class Room(AgentInbound):
         self.heard.append(text if child is None else f"{child}: {text}")
         return said.get("sessionId")
 
-    def said(self, kind: str, updates: Sequence[Raw]) -> None:
+    def said(self, kind: str, updates: Sequence[Raw], lines: bytes = b"") -> None:
         for each in updates:
             self.updated(each)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -60,6 +60,20 @@ class Stage:
             for each in events
             if isinstance(each, ev.TurnCompleted | ev.TurnFailed)
         ]
+
+
+class HeldLog(MemoryEventLog):
+    """A log on a disk that takes its time."""
+
+    gate: anyio.Event | None = None
+    """What the next appends wait for."""
+
+    async def append(
+        self, session_id: SessionId, bodies: Sequence[bytes], *, expected: int, unsettled: bool, durable: bool
+    ) -> int:
+        if self.gate is not None:
+            await self.gate.wait()
+        return await super().append(session_id, bodies, expected=expected, unsettled=unsettled, durable=durable)
 
 
 @pytest.fixture
@@ -137,6 +151,63 @@ async def test_an_agent_that_goes_during_the_handshake_ends_the_turn(stage: Stag
     await agent.next("initialize")
     await agent.link.aclose()
     assert await stage.ends() == ["agent_launch_failed"]
+
+
+@pytest.mark.requirement("G3")
+@pytest.mark.parametrize("is_ready_first", [False, True])
+async def test_a_turn_that_a_lost_agent_ended_is_asked_of_no_other(is_ready_first: bool) -> None:
+    """It was begun when the agent was gone already, and nobody had heard of that yet."""
+    log, source, clock = HeldLog(), HandSource(max_frames=4), ManualClock()
+    async with open_node(log, source, clock=clock) as node:
+        await node.create("/work", session_id=S1)
+        stage = Stage(node, log, source, clock)
+        agent = await source.agent()
+        await agent.greet()
+        await stage.ask("one", "p1")
+        request = await prompted(agent)
+        await stage.ask("two", "p2")
+        beginning = log.gate = anyio.Event()
+        agent.send({"id": request.id, "result": DONE})
+        await quiet()
+        await agent.link.aclose()
+        await quiet()
+        ending = log.gate = anyio.Event()
+        beginning.set()
+        await quiet()
+        fresh = await source.agent(1)
+        if is_ready_first:
+            await fresh.greet(session_id="b1")
+            await quiet()
+        ending.set()
+        assert await stage.ends() == ["end_turn", "agent_exited"]
+        await stage.ask("three", "p3")
+        if not is_ready_first:
+            await fresh.greet(session_id="b1")
+        request = await prompted(fresh)
+        assert b"three" in bytes(request.params)
+        fresh.send({"id": request.id, "result": DONE})
+        assert await stage.ends() == ["end_turn", "agent_exited", "end_turn"]
+
+
+async def test_an_agent_that_goes_before_its_first_prompt_is_sent_ends_the_turn_and_nothing_else() -> None:
+    log, source, clock = HeldLog(), HandSource(max_frames=4), ManualClock()
+    async with open_node(log, source, clock=clock) as node:
+        await node.create("/work", session_id=S1)
+        stage = Stage(node, log, source, clock)
+        agent = await source.agent()
+        await stage.ask("one", "p1")
+        starting = log.gate = anyio.Event()
+        await agent.greet()
+        await quiet()
+        starting.set()
+        # Nobody reads the end of the link before the session goes on.
+        await agent.link.aclose()
+        assert await stage.ends() == ["agent_exited"]
+        await stage.ask("two", "p2")
+        fresh = await source.agent(1)
+        await fresh.greet(session_id="b1")
+        fresh.send({"id": (await prompted(fresh)).id, "result": DONE})
+        assert await stage.ends() == ["agent_exited", "end_turn"]
 
 
 async def test_an_agent_that_does_not_read_is_replaced_and_the_next_prompt_runs_on_a_fresh_one(

@@ -235,14 +235,14 @@ async def test_an_idle_agent_without_sessions_is_let_go(answer: object) -> None:
     async with house(limits=Limits(agent_idle_s=60.0)) as given:
         connection = await given.connect(A, answer=answer)
         given.clock.advance(59.0)
-        await given.agents.recycle()
+        given.agents.dismiss_idle()
         assert connection.is_alive
         given.agents.used(A)
         given.clock.advance(59.0)
-        await given.agents.recycle()
+        given.agents.dismiss_idle()
         assert connection.is_alive, "it was used in between"
         given.clock.advance(1.0)
-        await given.agents.recycle()
+        given.agents.dismiss_idle()
         assert not connection.is_alive
 
 
@@ -251,7 +251,7 @@ async def test_what_has_no_session_is_let_go_also_where_sessions_do_not_come_bac
         connection = await given.connect(A, answer=LOADS)
         given.agents.keep_idle()
         given.clock.advance(60.0)
-        await given.agents.recycle()
+        given.agents.dismiss_idle()
         assert not connection.is_alive
 
 

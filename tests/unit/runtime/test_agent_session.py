@@ -17,7 +17,7 @@ from tests.support.driving import content
 
 from turnwire.core.events import CancelRung
 from turnwire.core.inputs import AgentGone, AgentReady, AgentUpdate, AnyInput
-from turnwire.core.state import NOTHING, SessionState
+from turnwire.core.state import NOTHING, SessionState, Setup
 from turnwire.core.view import View
 from turnwire.ids import AgentSessionId, PromptId, SessionId
 from turnwire.limits import Limits
@@ -190,6 +190,17 @@ async def test_a_login_that_is_missing_is_no_reason_to_lose_the_session() -> Non
         assert lost.code == "auth_required"
         assert play.home.how == []
         assert play.home.times_refused == 0
+
+
+FAR: dict[str, Any] = {"type": "http", "name": "far", "url": "https://example.org/mcp", "headers": []}
+
+
+async def test_servers_over_a_transport_that_the_agent_does_not_take_never_reach_it() -> None:
+    async with stage(state=replace(NEW, setup=Setup(Raw(msgspec.json.encode([FAR]))))) as play:
+        [gone] = play.home.losses
+        assert gone.message == "the agent takes MCP servers over stdio, and not over http; leave those out"
+    async with stage({"mcpCapabilities": {"http": True}}, replace(NEW, setup=Setup(Raw(b"[]")))) as play:
+        await play.agent.answer("session/new", {"sessionId": "a1"})
 
 
 async def test_a_session_without_an_id_is_refused_in_words() -> None:

@@ -42,7 +42,7 @@ async def test_silence_is_a_suspicion_from_the_set_time_on_and_not_before() -> N
     assert not explained(state, 29.9).suspected_complete
     found = explained(state, 30.0)
     assert found.suspected_complete
-    assert found.reasons == ["nothing has happened for 30 s, and no tool call or question is open"]
+    assert found.reasons == ["nothing has happened for 30 s, and no tool call or permission request is open"]
     assert (found.state, found.prompt_id, found.quiet_s) == ("running", "p1", 30.0)
 
 

@@ -103,6 +103,34 @@ async def test_a_snapshot_that_cannot_be_read_is_folded_anew(version: int, body:
     assert log.calls["read"] == 1
 
 
+class MovingLog(MemoryEventLog):
+    """A log whose owner, another node, appends and keeps a snapshot while somebody opens the session here."""
+
+    def __init__(self, events: list[ev.AnyEvent]) -> None:
+        super().__init__()
+        self._events = events
+
+    async def load_snapshot(self, session_id: SessionId, name: str) -> Snapshot | None:
+        at = (await self.head(session_id)).head
+        for after, more in ((at, at + 3), (at + 3, len(self._events))):
+            bodies = [encode(each) for each in self._events[after:more]]
+            await self.append(session_id, bodies, expected=after, unsettled=False, durable=False)
+            if after == at:
+                body = encode_state(folded(self._events[:more]))
+                await self.save_snapshot(session_id, Snapshot(STATE, more, STATE_VERSION, body))
+        return await super().load_snapshot(session_id, name)
+
+
+async def test_a_snapshot_newer_than_the_head_that_was_asked_for_gives_the_state_of_its_own_place() -> None:
+    events = story(5)
+    log = MovingLog(events)
+    await log.create(SESSION)
+    await log.append(SESSION, [encode(each) for each in events[:4]], expected=0, unsettled=False, durable=False)
+    opened = await open_state(log, SESSION, LIMITS)
+    assert opened.head >= 7, "behind the snapshot nothing is to be folded twice"
+    assert encode_state(opened.state) == encode_state(folded(events[: opened.head]))
+
+
 async def test_a_session_that_is_not_there_is_not_found() -> None:
     with pytest.raises(SessionNotFound):
         await open_state(MemoryEventLog(), SESSION, LIMITS)
@@ -181,3 +209,34 @@ async def test_a_view_newer_than_the_head_that_was_read_says_its_own_offset() ->
     view, offset = await open_view(Moving(log, []), SESSION, LIMITS)
     more = [*map(chunk, range(10))]
     assert (offset, encode_view(view)) == (65, viewed([*events, *more]))
+
+
+async def test_the_views_that_were_read_longest_ago_are_let_go_when_all_are_too_large() -> None:
+    events = [encode(each) for each in story(200)]
+    size = sum(map(len, events))
+    log = FaultyLog(MemoryEventLog(), [])
+    names = [SessionId(f"s{number}") for number in range(6)]
+    for name in names:
+        await log.create(name)
+        await log.append(name, events, expected=0, unsettled=False, durable=False)
+    views = KeptViews(log, Limits(view_bytes=3 * size))
+
+    def kept() -> set[SessionId]:
+        return {each for each in names if views.has(each)}
+
+    for name in names[:4]:
+        await views.newest(name)
+    assert kept() == {*names[1:4]}
+    await views.newest(names[1])
+    await views.newest(names[4])
+    assert kept() == {names[1], names[3], names[4]}, "one that was read again is new"
+    await log.delete(names[3])
+    with pytest.raises(SessionNotFound):
+        await views.newest(names[3])
+    views.forget(names[4])
+    await views.newest(names[5])
+    await views.newest(names[0])
+    assert kept() == {names[0], names[1], names[5]}, "what is gone has no share"
+    await log.append(names[1], events[5:] * 4, expected=len(events), unsettled=False, durable=False)
+    await views.newest(names[1])
+    assert kept() == {names[1]}, "the one that is read stays, however large"

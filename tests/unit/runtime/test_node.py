@@ -38,7 +38,7 @@ from turnwire.runtime.follow import start_of
 from turnwire.runtime.node import open_node
 from turnwire.runtime.session import STATE
 from turnwire.runtime.source import LinkedAgent
-from turnwire.testing import ManualClock
+from turnwire.testing import AgentOptions, ManualClock
 from turnwire.testing.faults import Delay, Fail, FaultyLog
 from turnwire.testing.patience import WAIT_S, quiet
 
@@ -222,6 +222,37 @@ async def test_a_session_that_cannot_be_recovered_does_not_keep_the_others_from_
         assert "could not be recovered" in caplog.text
         with pytest.raises(LogCorrupt):
             await world.node.submit(S1, prompt("x"))
+
+
+@pytest.mark.requirement("G7")
+async def test_an_idle_agent_stays_for_a_prompt_that_is_being_stored() -> None:
+    gate = anyio.Event()
+    gate.set()
+
+    class Held(FaultyLog):
+        async def append(self, *args: Any, **kwargs: Any) -> int:
+            await gate.wait()
+            return await super().append(*args, **kwargs)
+
+    limits = Limits(agent_idle_s=60.0, idle_unload_s=600.0)
+    options = AgentOptions(history="say 1 x")
+    async with open_world(Held(MemoryEventLog(), []), options=options, limits=limits) as world:
+        await world.prompt("hello")
+        await world.end("p1")
+        gate = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(world.prompt, "hello", "p2")
+            for _ in range(3):
+                await quiet()
+                world.clock.advance(30.0)
+            await quiet()
+            gate.set()
+        assert isinstance(await world.end("p2"), ev.TurnCompleted)
+        # Nobody uses it now, so it goes.
+        for _ in range(3):
+            await quiet()
+            world.clock.advance(30.0)
+        assert (await world.until_kind(ev.AgentExited)).reason == "agent_recycled"
 
 
 @pytest.mark.requirement("G7")

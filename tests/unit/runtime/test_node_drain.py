@@ -9,7 +9,7 @@ from tests.support.driving import open_world
 from turnwire.core import events as ev
 from turnwire.ids import SessionId
 from turnwire.log import MemoryEventLog
-from turnwire.runtime.node import drain
+from turnwire.runtime.draining import drain
 from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio

@@ -55,6 +55,20 @@ async def test_a_turn_that_is_over_before_the_client_was_told_is_not_given_to_th
         assert end.prompt_id == accepted.prompt_id
 
 
+async def test_a_prompt_whose_session_was_put_away_before_its_client_was_told_is_asked_by_whoever_opens_it() -> (
+    None
+):
+    async with open_world(MemoryEventLog()) as world:
+        await world.until_kind(ev.AgentStarted)
+        session, performed = await world.node.session(S1), list[object]()
+        _, told = await world.node.accept(S1, prompt("hello"))
+        # A log that went away while it was opened does this.
+        session.stop()
+        session.perform = performed.append
+        told()
+        assert not performed
+
+
 async def test_a_refused_prompt_leaves_nothing_behind() -> None:
     async with open_world(MemoryEventLog()) as world:
         await world.until_kind(ev.AgentStarted)

@@ -126,6 +126,16 @@ async def test_clients_beyond_their_share_are_refused_and_the_agent_is_not() -> 
     inbox.ask(wish(6))
 
 
+async def test_everybody_may_leave_at_once() -> None:
+    inbox = Inbox(LIMITS)
+    for number in range(100):
+        inbox.ask(Detach(at=number, client_id=ClientId(f"c{number}")))
+    with pytest.raises(LimitExceeded):
+        inbox.ask(wish(100))
+    left = [given for _ in range(13) for given in times(inbox.take_nowait())]
+    assert left == list(range(100))
+
+
 @pytest.mark.requirement("R9")
 async def test_a_cancel_gets_in_while_the_agent_floods() -> None:
     inbox = Inbox(LIMITS)

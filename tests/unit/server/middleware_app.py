@@ -9,11 +9,11 @@ from typing import Any
 from starlette.types import Message, Receive, Scope, Send
 
 from turnwire.limits import Limits
-from turnwire.server.access.addresses import Proxies
 from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity
 from turnwire.server.access.middleware import AccessMiddleware, PublicRoute
-from turnwire.server.access.origins import BrowserPolicy
+from turnwire.server.access.origins import BrowserPolicy, Proxies
 from turnwire.server.access.rates import Failures, request_buckets
+from turnwire.server.access.token_file import TokenFile
 from turnwire.server.access.tokens import Tokens
 from turnwire.server.settings.declared import Settings
 from turnwire.testing import ManualClock
@@ -42,7 +42,7 @@ class GuardedApp:
     sends: list[Send] = field(default_factory=list[Send])
 
     def __post_init__(self) -> None:
-        self.tokens, _ = Tokens.open(None, self.clock, GIVEN)
+        self.tokens = Tokens(TokenFile(None, self.clock), self.clock, GIVEN)
         settings = self.settings
         self.guard = AccessMiddleware(
             self.app,

@@ -9,9 +9,9 @@ import pytest
 
 from turnwire.errors import ConfigError, Forbidden, InvalidCwd
 from turnwire.ids import SessionId
-from turnwire.server.access.directories import check_cwd
 from turnwire.server.access.identity import Identity, Role, audit
 from turnwire.server.access.origins import check_bind, is_loopback
+from turnwire.server.daemon.creation import check_cwd
 
 pytestmark = pytest.mark.requirement("G13")
 

@@ -11,12 +11,13 @@ import pytest
 
 from turnwire.errors import Unauthenticated
 from turnwire.server.access.identity import ANYBODY, Identity, Role
-from turnwire.server.access.login import PAGE, PAGE_HEADERS, Login, cookie
+from turnwire.server.access.login import PAGE, PAGE_HEADERS, LinksInMemory, Login, cookie
 from turnwire.server.access.origins import Host
+from turnwire.server.access.token_file import TokenFile
 from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, Tokens
 from turnwire.testing import ManualClock
 
-pytestmark = pytest.mark.requirement("G13")
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
 
 GIVEN = "an-operators-own-token"
 BASE = "http://127.0.0.1:4170"
@@ -27,113 +28,113 @@ class Rig:
 
     def __init__(self, path: Path | None = None) -> None:
         self.clock = ManualClock()
-        self.tokens, _ = Tokens.open(path, self.clock, GIVEN)
-        self.login = Login(self.tokens, self.clock)
+        self.tokens = Tokens(TokenFile(path, self.clock), self.clock, GIVEN)
+        self.login = Login(self.tokens, self.clock, LinksInMemory(self.clock))
 
-    def code(self, who: Identity | None = None) -> str:
-        link = self.login.login_link(BASE, who)
+    async def code(self, who: Identity | None = None) -> str:
+        link = await self.login.login_link(BASE, who)
         base, _, code = link.partition("#")
         assert base == f"{BASE}/login"
         return code
 
 
-def test_a_link_logs_in_once() -> None:
+async def test_a_link_logs_in_once() -> None:
     rig = Rig()
-    code = rig.code()
-    identity = rig.tokens.check(rig.login.redeem(code), "login")
+    code = await rig.code()
+    identity = await rig.tokens.check(await rig.login.redeem(code), "login")
     assert identity is not None
     assert identity.role is Role.OWNER
     with pytest.raises(Unauthenticated, match="new one"):
-        rig.login.redeem(code)
+        await rig.login.redeem(code)
 
 
 @pytest.mark.parametrize("code", ["", "guess", "\udcff"])
-def test_a_guess_does_not_log_in_and_leaves_the_link_alone(code: str) -> None:
+async def test_a_guess_does_not_log_in_and_leaves_the_link_alone(code: str) -> None:
     rig = Rig()
-    good = rig.code()
+    good = await rig.code()
     with pytest.raises(Unauthenticated):
-        rig.login.redeem(code)
-    assert rig.login.redeem(good)
+        await rig.login.redeem(code)
+    assert await rig.login.redeem(good)
 
 
-def test_a_link_is_good_for_ten_minutes() -> None:
+async def test_a_link_is_good_for_ten_minutes() -> None:
     rig = Rig()
-    soon, late = rig.code(), rig.code()
+    soon, late = await rig.code(), await rig.code()
     rig.clock.advance(599)
-    assert rig.login.redeem(soon)
+    assert await rig.login.redeem(soon)
     rig.clock.advance(2)
     with pytest.raises(Unauthenticated):
-        rig.login.redeem(late)
+        await rig.login.redeem(late)
 
 
-def test_the_oldest_link_is_forgotten_when_too_many_wait() -> None:
+async def test_the_oldest_link_is_forgotten_when_too_many_wait() -> None:
     rig = Rig()
-    codes = [rig.code() for _ in range(65)]
+    codes = [await rig.code() for _ in range(65)]
     with pytest.raises(Unauthenticated):
-        rig.login.redeem(codes[0])
-    assert rig.login.redeem(codes[1])
+        await rig.login.redeem(codes[0])
+    assert await rig.login.redeem(codes[1])
 
 
-def test_a_login_lasts_over_a_restart_and_thirty_days(tmp_path: Path) -> None:
+async def test_a_login_lasts_over_a_restart_and_thirty_days(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     rig = Rig(path)
-    value = rig.login.redeem(rig.code())
+    value = await rig.login.redeem(await rig.code())
     again = Rig(path)
-    assert again.tokens.check(value, "login") is not None
+    assert await again.tokens.check(value, "login") is not None
     again.clock.advance(30 * 86_400)
-    assert again.tokens.check(value, "login") is None
+    assert await again.tokens.check(value, "login") is None
     assert value.split("_", 2)[2] not in path.read_text()
 
 
-def owner(rig: Rig, expires_in_s: float | None = None) -> Identity:
-    _, secret = rig.tokens.issue("laptop", Role.OWNER, expires_in_s=expires_in_s)
-    identity = rig.tokens.check(secret)
+async def owner(rig: Rig, expires_in_s: float | None = None) -> Identity:
+    _, secret = await rig.tokens.issue("laptop", Role.OWNER, expires_in_s=expires_in_s)
+    identity = await rig.tokens.check(secret)
     assert identity is not None
     return identity
 
 
-def test_a_login_ends_with_the_token_that_asked_for_it() -> None:
+async def test_a_login_ends_with_the_token_that_asked_for_it() -> None:
     rig = Rig()
-    who = owner(rig)
-    value, waiting = rig.login.redeem(rig.code(who)), rig.code(who)
+    who = await owner(rig)
+    value, waiting = await rig.login.redeem(await rig.code(who)), await rig.code(who)
     assert who.token_id is not None
-    rig.tokens.revoke(who.token_id)
-    assert rig.tokens.check(value, "login") is None
+    await rig.tokens.revoke(who.token_id)
+    assert await rig.tokens.check(value, "login") is None
     with pytest.raises(Unauthenticated):
-        rig.login.redeem(waiting)
+        await rig.login.redeem(waiting)
 
 
-def test_a_login_expires_no_later_than_the_token_that_asked_for_it() -> None:
+async def test_a_login_expires_no_later_than_the_token_that_asked_for_it() -> None:
     rig = Rig()
-    value = rig.login.redeem(rig.code(owner(rig, expires_in_s=60)))
+    value = await rig.login.redeem(await rig.code(await owner(rig, expires_in_s=60)))
     rig.clock.advance(59)
-    assert rig.tokens.check(value, "login") is not None
+    assert await rig.tokens.check(value, "login") is not None
     rig.clock.advance(1)
-    assert rig.tokens.check(value, "login") is None
+    assert await rig.tokens.check(value, "login") is None
 
 
 @pytest.mark.parametrize("who", [None, ANYBODY, Identity("owner", Role.OWNER, None, OPERATOR_TOKEN_ID)])
-def test_the_daemon_and_its_operator_log_in_too(who: Identity | None) -> None:
+async def test_the_daemon_and_its_operator_log_in_too(who: Identity | None) -> None:
     rig = Rig()
-    assert rig.tokens.check(rig.login.redeem(rig.code(who)), "login") is not None
+    assert await rig.tokens.check(await rig.login.redeem(await rig.code(who)), "login") is not None
 
 
-def test_logging_out_ends_the_login_and_nothing_else() -> None:
+async def test_logging_out_ends_the_login_and_nothing_else() -> None:
     rig = Rig()
-    value, other = rig.login.redeem(rig.code()), rig.login.redeem(rig.code())
-    who = rig.tokens.check(value, "login")
+    value, other = await rig.login.redeem(await rig.code()), await rig.login.redeem(await rig.code())
+    who = await rig.tokens.check(value, "login")
     assert who is not None
-    assert rig.login.leave(who)
-    assert rig.tokens.check(value, "login") is None
-    assert rig.tokens.check(other, "login") is not None
+    assert await rig.login.leave(who)
+    assert await rig.tokens.check(value, "login") is None
+    assert await rig.tokens.check(other, "login") is not None
 
 
-def test_a_token_does_not_log_out() -> None:
+async def test_a_token_does_not_log_out() -> None:
     rig = Rig()
-    who = owner(rig)
-    assert not rig.login.leave(who)
-    assert not rig.login.leave(ANYBODY)
-    assert [each.id for each in rig.tokens.list()] == [who.token_id]
+    who = await owner(rig)
+    assert not await rig.login.leave(who)
+    assert not await rig.login.leave(ANYBODY)
+    assert [each.id for each in await rig.tokens.list()] == [who.token_id]
 
 
 def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites() -> None:

@@ -17,8 +17,9 @@ from turnwire.core import events as ev
 from turnwire.errors import AppendConflict, LogError, LogFull
 from turnwire.ids import AgentSessionId, PermissionId, PromptId, SessionId
 from turnwire.log import EventLog, MemoryEventLog
+from turnwire.log.meter import Trouble
 from turnwire.runtime.node import open_node
-from turnwire.server.telemetry.metrics import CONTENT_TYPE, HELP, Distribution, Metrics, Trouble, TurnMeter
+from turnwire.server.telemetry.metrics import CONTENT_TYPE, HELP, Distribution, Metrics, TurnMeter
 from turnwire.testing import ManualClock
 from turnwire.testing.contracts.event_log import CHECKS, Check
 from turnwire.testing.faults import Fail, FaultyLog
@@ -232,6 +233,15 @@ def test_subscribers_are_counted_while_they_are_open() -> None:
     metrics.subscriber_stalled()
     found = samples(metrics)
     assert (found["turnwire_subscribers"], found["turnwire_subscribers_stalled_total"]) == (0, 1)
+
+
+def test_what_goes_to_other_nodes_is_counted() -> None:
+    metrics = metered()
+    metrics.forwards, metrics.relays = {"answered": 3, "lost": 1}, {"socket": 2}
+    found = samples(metrics)
+    assert found["turnwire_forwards_total{result=answered}"] == 3
+    assert found["turnwire_forwards_total{result=lost}"] == 1
+    assert found["turnwire_relays_total{kind=socket}"] == 2
 
 
 def test_two_daemons_in_one_process_count_apart() -> None:

@@ -55,7 +55,7 @@ async def test_a_wrong_credential_is_refused(value: str) -> None:
 
 async def test_the_application_learns_who_came_in() -> None:
     guarded = GuardedApp()
-    record, secret = guarded.tokens.issue("ci", Role.OBSERVER)
+    record, secret = await guarded.tokens.issue("ci", Role.OBSERVER)
     await guarded.ask()
     await guarded.ask(token=None, headers=[("Authorization", f"bearer {secret}")])
     assert guarded.seen == [
@@ -94,8 +94,8 @@ async def test_without_credentials_everybody_is_anybody_but_pages_of_others_are_
     assert guarded.seen == [ANYBODY]
 
 
-def logged_in(guarded: GuardedApp, *headers: tuple[str, str], name: str = "turnwire_4170") -> Headers:
-    _, secret = guarded.tokens.issue("page", Role.OWNER, kind="login")
+async def logged_in(guarded: GuardedApp, *headers: tuple[str, str], name: str = "turnwire_4170") -> Headers:
+    _, secret = await guarded.tokens.issue("page", Role.OWNER, kind="login")
     return [("Cookie", f"other=1; {name}={secret}"), *headers]
 
 
@@ -103,14 +103,14 @@ def logged_in(guarded: GuardedApp, *headers: tuple[str, str], name: str = "turnw
 @pytest.mark.parametrize("kind", ["http", "websocket"])
 async def test_a_cookie_changes_things_when_a_known_page_sends_it(header: tuple[str, str], kind: str) -> None:
     guarded = GuardedApp()
-    await guarded.ask("POST", headers=logged_in(guarded, header), token=None, kind=kind)
+    await guarded.ask("POST", headers=await logged_in(guarded, header), token=None, kind=kind)
     assert [each.name for each in guarded.seen] == ["page"]
 
 
 @pytest.mark.parametrize("headers", [[], [("Sec-Fetch-Site", "none")]])
 async def test_a_cookie_alone_reads_and_changes_nothing(headers: Headers) -> None:
     guarded = GuardedApp()
-    cookies = logged_in(guarded, *headers)
+    cookies = await logged_in(guarded, *headers)
     assert (await guarded.ask("GET", headers=cookies, token=None)).status == 200
     for method in ("POST", "PUT", "PATCH", "DELETE"):
         assert (await guarded.ask(method, headers=cookies, token=None)).status == 403
@@ -120,18 +120,18 @@ async def test_a_cookie_alone_reads_and_changes_nothing(headers: Headers) -> Non
 
 async def test_a_cookie_of_another_port_or_of_nobody_is_refused() -> None:
     guarded = GuardedApp()
-    assert (await guarded.ask(headers=logged_in(guarded, name="turnwire_9"), token=None)).status == 401
+    assert (await guarded.ask(headers=await logged_in(guarded, name="turnwire_9"), token=None)).status == 401
     assert (await guarded.ask(headers=[("Cookie", f"turnwire_4170={GIVEN}")], token=None)).status == 401
 
 
 async def test_a_wrong_header_is_not_saved_by_a_good_cookie() -> None:
     guarded = GuardedApp()
-    assert (await guarded.ask(headers=logged_in(guarded), token="wrong")).status == 401
+    assert (await guarded.ask(headers=await logged_in(guarded), token="wrong")).status == 401
 
 
 async def test_a_credential_has_a_rate_and_is_told_when_to_come_back() -> None:
     guarded = GuardedApp(limits=Limits(request_rate=0.5))
-    _, other = guarded.tokens.issue("ci", Role.OBSERVER)
+    _, other = await guarded.tokens.issue("ci", Role.OBSERVER)
     assert (await guarded.ask()).status == 200
     slowed = await guarded.ask(address="192.0.2.8")
     assert (slowed.status, slowed.problem["code"], slowed.headers["retry-after"]) == (429, "rate_limited", "2")
@@ -148,7 +148,7 @@ async def test_strangers_have_a_rate_by_address() -> None:
 
 async def test_wrong_credentials_are_slowed_down_by_address_and_right_ones_never() -> None:
     guarded = GuardedApp(limits=Limits(failed_logins=3))
-    _, made = guarded.tokens.issue("ci", Role.OBSERVER)
+    _, made = await guarded.tokens.issue("ci", Role.OBSERVER)
     answers = [await guarded.ask(token=f"guess-{each}") for each in range(5)]
     assert [each.status for each in answers] == [401, 401, 401, 429, 429]
     assert answers[-1].headers["retry-after"] == "20"

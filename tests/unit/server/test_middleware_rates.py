@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnwire.errors import TooManyRequests
-from turnwire.server.access.addresses import Proxies, network_of
+from turnwire.server.access.origins import Proxies, network_of
 from turnwire.server.access.rates import Buckets, Failures, request_buckets
 from turnwire.testing import ManualClock
 

@@ -21,18 +21,34 @@ from turnwire.core.codec import encode
 from turnwire.ids import Epoch, MessageId, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog, MemoryEventLog
-from turnwire.runtime.clock import SystemClock
+from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.runtime.folds import KeptViews
 from turnwire.server.daemon import search as module
-from turnwire.server.daemon.search import FAILED_S, Search, fold, open_search, snippet
+from turnwire.server.daemon.search import (
+    FAILED_S,
+    MUCH,
+    QUIET_S,
+    WAITING_S,
+    Search,
+    fold,
+    open_search,
+    snippet,
+)
 from turnwire.server.daemon.text_index import TextIndex
-from turnwire.testing.patience import WAIT_S
+from turnwire.testing import ManualClock
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
 ONE, TWO = SessionId("one"), SessionId("two")
 TURN = PromptId("p1")
 LIMITS = Limits(page_events=16)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search waits for as long as it takes on a busy machine."""
+    monkeypatch.setattr(module, "CATCH_UP_S", WAIT_S)
 
 
 class Hurried(SystemClock):
@@ -71,10 +87,12 @@ def ended(prompt_id: PromptId = TURN) -> ev.AnyEvent:
 class World:
     """A log, and a search over it that may end and come again."""
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, clock: Clock | None = None) -> None:
         self.log: EventLog = MemoryEventLog()
         self.path = path
-        self.clock = Hurried()
+        self.hurried = Hurried()
+        self.clock: Clock = clock or self.hurried
+        self.views = KeptViews(self.log, LIMITS)
         self.search: Search | None = None
         self._prompts: set[tuple[SessionId, PromptId]] = set()
 
@@ -85,7 +103,8 @@ class World:
             search = await stack.enter_async_context(open_search(self.path, self.log, self.clock, LIMITS))
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
-            tasks.start_soon(search.run, KeptViews(self.log, LIMITS))
+            self.views = KeptViews(self.log, LIMITS)
+            tasks.start_soon(search.run, self.views)
             self.search = search
             yield search
             self.search = None
@@ -186,11 +205,13 @@ async def test_what_a_permission_request_and_a_late_update_say_is_found_without_
         assert await said(search, "belated") == {ONE}
 
 
-async def test_names_are_candidates_at_once_and_by_themselves_later() -> None:
+async def test_names_are_candidates_at_once_and_by_themselves_later(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     async with world.searching() as search:
         await world.happen(ONE, created(ONE, "Größe"))
-        early = await search.candidates(["anything"])
+        with monkeypatch.context() as hurried:
+            hurried.setattr(module, "CATCH_UP_S", 0)
+            early = await search.candidates(["anything"])
         assert early is not None
         assert early.named == {ONE}
         await search.settled()
@@ -294,7 +315,7 @@ async def test_an_index_that_cannot_be_written_is_tried_again(monkeypatch: pytes
     async with world.searching() as search:
         await world.happen(ONE, created(ONE), asked("word"))
         assert await said(search, "word") == {ONE}
-    assert world.clock.slept.count(FAILED_S) == 3
+    assert world.hurried.slept.count(FAILED_S) == 3
 
 
 async def test_a_damaged_index_is_made_anew_from_the_log() -> None:
@@ -311,28 +332,138 @@ async def test_a_damaged_index_is_made_anew_from_the_log() -> None:
         assert await said(search, "word") == {ONE}
 
 
-async def test_a_burst_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    rounds = 0
+# -- when it is read -----------------------------------------------------------------------------------------
 
-    async def read_on(self: Search, *rest: Any) -> None:
-        nonlocal rounds
-        rounds += 1
-        await before(self, *rest)
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[SessionId]:
+    """The sessions that are read, one after the other."""
+    found: list[SessionId] = []
+
+    async def read_on(self: Search, index: TextIndex, session_id: SessionId, views: KeptViews) -> None:
+        found.append(session_id)
+        await before(self, index, session_id, views)
 
     before = module.Search._read_on  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(Search, "_read_on", read_on)
+    return found
+
+
+async def test_a_burst_is_read_once(reads: list[SessionId]) -> None:
+    world = World()
     async with world.searching() as search:
         await world.happen(ONE, created(ONE), asked("word"))
         await search.settled()
-        rounds = 0
+        reads.clear()
         for _ in range(1000):
             await world.happen(ONE, chunk("more "))
         await anyio.wait_all_tasks_blocked()
-        assert rounds == 0, "what a turn says waits for its end"
+        assert reads == [], "what a turn says waits for its end"
         await world.happen(ONE, ended())
         assert await said(search, "more") == {ONE}
-        assert rounds == 1
+        assert reads == [ONE]
+
+
+async def test_a_search_finds_what_was_said_before_it_though_no_time_has_passed(reads: list[SessionId]) -> None:
+    world = World(clock=ManualClock())
+    async with world.searching() as search:
+        for number in range(5):
+            await world.happen(ONE, created(ONE), asked(f"word{number}", PromptId(f"p{number}")), ended())
+            await quiet()
+            assert len(reads) == number
+            found = await search.candidates([f"word{number}"])
+            assert found is not None
+            assert (found.said, found.named) == ({ONE}, set())
+        assert await search.candidates(["absent"])
+        assert len(reads) == 5, "one that finds nothing new reads nothing"
+
+
+async def test_turns_are_read_when_there_have_been_none_for_a_moment(reads: list[SessionId]) -> None:
+    clock = ManualClock()
+    world = World(clock=clock)
+    async with world.searching():
+        await world.happen(ONE, created(ONE))
+        await clock.wait_for_sleepers(1)
+        for number in range(8):
+            await world.happen(ONE, asked("word", PromptId(f"p{number}")), ended(PromptId(f"p{number}")))
+            clock.advance(QUIET_S)
+            await quiet()
+            assert clock.sleepers == 1, "they share one timer"
+            assert reads == []
+        clock.advance(QUIET_S)
+        await quiet()
+        assert reads == [ONE]
+        assert clock.sleepers == 0
+
+
+async def test_turns_that_never_pause_are_read_now_and_then(reads: list[SessionId]) -> None:
+    clock = ManualClock()
+    world = World(clock=clock)
+    async with world.searching():
+        await world.happen(ONE, created(ONE))
+        await clock.wait_for_sleepers(1)
+        while not reads:
+            await world.happen(ONE, ended())
+            clock.advance(QUIET_S)
+            await quiet()
+        assert clock.monotonic() == WAITING_S
+
+
+async def test_much_that_waits_is_read_without_waiting_for_time(reads: list[SessionId]) -> None:
+    world = World(clock=ManualClock())
+    async with world.searching():
+        for session_id in (ONE, TWO):
+            await world.happen(session_id, *[ended()] * (MUCH // 2 - 1))
+        await quiet()
+        assert reads == []
+        await world.happen(TWO, ended(), ended())
+        with anyio.fail_after(WAIT_S):
+            while sorted(reads) != [ONE, TWO]:
+                await anyio.lowlevel.checkpoint()
+
+
+async def test_a_search_does_not_wait_for_what_the_index_lacked_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(clock=ManualClock())
+    old = [SessionId(f"s{number}") for number in range(50)]
+    for name in old:
+        await world.happen(name, created(name), asked("word"))
+    write, let = TextIndex.write, anyio.Semaphore(3)
+
+    async def held(self: TextIndex, session_id: SessionId, *rest: Any) -> None:
+        if session_id in old:
+            await let.acquire()
+        await write(self, session_id, *rest)
+
+    monkeypatch.setattr(TextIndex, "write", held)
+    async with world.searching() as search:
+        with anyio.fail_after(WAIT_S):
+            while let.value:
+                await anyio.lowlevel.checkpoint()
+        await world.happen(ONE, created(ONE), asked("word"))
+        let.release()
+        found = await search.candidates(["word"])
+        assert found is not None
+        assert ONE in found.said
+        assert len(found.said) < 10
+        assert found.named, "those that are not read yet may have it in their names"
+        for _ in old:
+            let.release()
+        assert await said(search, "word") == {ONE, *old}
+        assert not any(map(world.views.has, old)), "their views are not kept: nobody has asked for them"
+        assert world.views.has(ONE)
+
+
+async def test_a_search_that_comes_before_anything_is_read_does_not_wait() -> None:
+    world = World()
+    await world.happen(ONE, created(ONE, "named"), asked("word"))
+    with anyio.fail_after(WAIT_S):
+        async with open_search(None, world.log, world.clock, LIMITS) as search:
+            search.take(ONE, [ended()])
+            found = await search.candidates(["word"])
+    assert found is not None
+    assert (found.said, found.named) == (set(), {ONE})
 
 
 # -- against a search without an index -----------------------------------------------------------------------

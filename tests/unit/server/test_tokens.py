@@ -14,8 +14,10 @@ from tests.security.full_disk import FullDisk
 from turnwire.errors import BadRequest, ConfigError, CredentialsNotStored, LimitExceeded, NotFound
 from turnwire.ids import SessionId
 from turnwire.runtime.clock import SystemClock
+from turnwire.server.access import token_file
 from turnwire.server.access import tokens as module
 from turnwire.server.access.identity import ANYBODY, Identity, Role
+from turnwire.server.access.token_file import TokenFile
 from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, Kind, Tokens
 from turnwire.testing import ManualClock
 from turnwire.testing.patience import WAIT_S
@@ -27,34 +29,35 @@ A = SessionId("s_a")
 
 
 def in_memory(given: str | None = GIVEN) -> Tokens:
-    return Tokens.open(None, ManualClock(), given)[0]
+    clock = ManualClock()
+    return Tokens(TokenFile(None, clock), clock, given)
 
 
-def test_the_first_start_makes_an_owner_and_later_ones_do_not(tmp_path: Path) -> None:
+async def test_the_first_start_makes_an_owner_and_later_ones_do_not(tmp_path: Path) -> None:
     path = tmp_path / "data" / "tokens.json"
-    tokens, secret = Tokens.open(path, ManualClock())
+    tokens, secret = await Tokens.open(TokenFile(path, ManualClock()), ManualClock())
     assert secret is not None
     assert len(secret.split("_", 2)[2]) >= 43
-    again, no_secret = Tokens.open(path, ManualClock())
+    again, no_secret = await Tokens.open(TokenFile(path, ManualClock()), ManualClock())
     assert no_secret is None
     for each in (tokens, again):
-        identity = each.check(secret)
+        identity = await each.check(secret)
         assert identity is not None
         assert (identity.name, identity.role) == ("owner", Role.OWNER)
 
 
-def test_a_directory_whose_last_owner_was_revoked_gets_a_new_one(tmp_path: Path) -> None:
+async def test_a_directory_whose_last_owner_was_revoked_gets_a_new_one(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
-    tokens, _ = Tokens.open(path, ManualClock())
-    tokens.revoke(tokens.list()[0].id)
-    assert Tokens.open(path, ManualClock())[1] is not None
+    tokens, _ = await Tokens.open(TokenFile(path, ManualClock()), ManualClock())
+    await tokens.revoke((await tokens.list())[0].id)
+    assert (await Tokens.open(TokenFile(path, ManualClock()), ManualClock()))[1] is not None
 
 
-def test_the_file_and_its_directory_are_for_their_owner_alone_and_hold_no_secret(tmp_path: Path) -> None:
+async def test_the_file_and_its_directory_are_for_their_owner_alone_and_hold_no_secret(tmp_path: Path) -> None:
     path = tmp_path / "data" / "tokens.json"
     before = os.umask(0)
     try:
-        _, secret = Tokens.open(path, ManualClock())
+        _, secret = await Tokens.open(TokenFile(path, ManualClock()), ManualClock())
     finally:
         os.umask(before)
     assert secret is not None
@@ -66,71 +69,71 @@ def test_the_file_and_its_directory_are_for_their_owner_alone_and_hold_no_secret
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
 @pytest.mark.attack("13.0", "another user of the machine reads the tokens")
-def test_a_file_that_others_may_read_refuses_to_start_and_says_what_to_do(tmp_path: Path, mode: int) -> None:
+async def test_a_file_that_others_may_read_refuses_to_start_and_says_what_to_do(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "tokens.json"
-    Tokens.open(path, ManualClock())
+    await Tokens.open(TokenFile(path, ManualClock()), ManualClock())
     path.chmod(mode)
     with pytest.raises(ConfigError, match=f"chmod 600 {path}"):
-        Tokens.open(path, ManualClock())
+        await Tokens.open(TokenFile(path, ManualClock()), ManualClock())
 
 
 def test_a_directory_that_others_may_write_refuses_to_start(tmp_path: Path) -> None:
     tmp_path.chmod(0o770)
     with pytest.raises(ConfigError, match="chmod 700"):
-        Tokens.open(tmp_path / "tokens.json", ManualClock())
+        TokenFile(tmp_path / "tokens.json", ManualClock())
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version":1}', b'{"version":1,"tokens":[{}]}'])
 @pytest.mark.attack("13.0", "the file of the tokens is damaged")
-def test_a_damaged_file_refuses_to_start(tmp_path: Path, content: bytes) -> None:
+async def test_a_damaged_file_refuses_to_start(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "tokens.json"
     path.write_bytes(content)
     path.chmod(0o600)
     with pytest.raises(ConfigError, match="damaged"):
-        Tokens.open(path, ManualClock())
+        await Tokens.open(TokenFile(path, ManualClock()), ManualClock())
 
 
-def test_a_file_of_a_newer_version_refuses_to_start(tmp_path: Path) -> None:
+async def test_a_file_of_a_newer_version_refuses_to_start(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     path.write_text(json.dumps({"version": 2, "tokens": []}))
     path.chmod(0o600)
     with pytest.raises(ConfigError, match="newer"):
-        Tokens.open(path, ManualClock())
+        await Tokens.open(TokenFile(path, ManualClock()), ManualClock())
 
 
-def test_a_directory_that_cannot_be_made_refuses_to_start(tmp_path: Path) -> None:
+async def test_a_directory_that_cannot_be_made_refuses_to_start(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot"):
-        Tokens.open(tmp_path / "file" / "tokens.json", ManualClock())
+        await Tokens.open(TokenFile(tmp_path / "file" / "tokens.json", ManualClock()), ManualClock())
 
 
 @pytest.mark.parametrize("given", ["", "short", "fifteen-letters", "with a space in it", "with-a-ünusual-letter"])
-def test_a_weak_token_of_the_operator_refuses_to_start(given: str) -> None:
+async def test_a_weak_token_of_the_operator_refuses_to_start(given: str) -> None:
     with pytest.raises(ConfigError):
-        Tokens.open(None, ManualClock(), given)
+        await Tokens.open(TokenFile(None, ManualClock()), ManualClock(), given)
 
 
-def test_the_operators_token_is_an_owner_and_is_not_stored(tmp_path: Path) -> None:
+async def test_the_operators_token_is_an_owner_and_is_not_stored(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
-    tokens, secret = Tokens.open(path, ManualClock(), GIVEN)
+    tokens, secret = await Tokens.open(TokenFile(path, ManualClock()), ManualClock(), GIVEN)
     assert secret is None
     assert not path.exists()
-    assert tokens.check(GIVEN) == Identity("owner", Role.OWNER, None, OPERATOR_TOKEN_ID)
-    assert tokens.list() == ()
+    assert await tokens.check(GIVEN) == Identity("owner", Role.OWNER, None, OPERATOR_TOKEN_ID)
+    assert await tokens.list() == ()
 
 
-def test_a_token_is_who_it_was_made_for() -> None:
+async def test_a_token_is_who_it_was_made_for() -> None:
     tokens = in_memory()
-    record, secret = tokens.issue("ci", Role.OBSERVER, A)
+    record, secret = await tokens.issue("ci", Role.OBSERVER, A)
     assert secret.startswith(f"tw_{record.id}_")
-    assert tokens.check(secret) == Identity("ci", Role.OBSERVER, A, record.id)
-    assert tokens.list() == (record,)
+    assert await tokens.check(secret) == Identity("ci", Role.OBSERVER, A, record.id)
+    assert await tokens.list() == (record,)
 
 
-def test_nothing_but_the_whole_secret_is_valid() -> None:
+async def test_nothing_but_the_whole_secret_is_valid() -> None:
     tokens = in_memory()
-    record, secret = tokens.issue("ci", Role.OBSERVER)
-    _, other = tokens.issue("other", Role.OBSERVER)
+    record, secret = await tokens.issue("ci", Role.OBSERVER)
+    _, other = await tokens.issue("other", Role.OBSERVER)
     wrong = [
         "",
         "tw_",
@@ -146,153 +149,153 @@ def test_nothing_but_the_whole_secret_is_valid() -> None:
         "\udcff",
         "tw_000000000000_" + secret.split("_", 2)[2],
     ]
-    assert [each for each in wrong if tokens.check(each) is not None] == []
+    assert [each for each in wrong if await tokens.check(each) is not None] == []
 
 
-def test_a_login_is_no_token_and_a_token_is_no_login() -> None:
+async def test_a_login_is_no_token_and_a_token_is_no_login() -> None:
     tokens = in_memory()
-    _, login = tokens.issue("page", Role.OWNER, kind="login")
-    _, token = tokens.issue("ci", Role.OWNER)
-    assert tokens.check(login) is None
-    assert tokens.check(token, "login") is None
-    assert tokens.check(GIVEN, "login") is None
-    assert tokens.check(login, "login") is not None
+    _, login = await tokens.issue("page", Role.OWNER, kind="login")
+    _, token = await tokens.issue("ci", Role.OWNER)
+    assert await tokens.check(login) is None
+    assert await tokens.check(token, "login") is None
+    assert await tokens.check(GIVEN, "login") is None
+    assert await tokens.check(login, "login") is not None
 
 
-def test_a_token_is_valid_until_it_expires_and_is_then_forgotten() -> None:
+async def test_a_token_is_valid_until_it_expires_and_is_then_forgotten() -> None:
     clock = ManualClock()
-    tokens, _ = Tokens.open(None, clock, GIVEN)
-    _, secret = tokens.issue("ci", Role.OBSERVER, expires_in_s=10)
+    tokens, _ = await Tokens.open(TokenFile(None, clock), clock, GIVEN)
+    _, secret = await tokens.issue("ci", Role.OBSERVER, expires_in_s=10)
     clock.advance(9.9)
-    assert tokens.check(secret) is not None
+    assert await tokens.check(secret) is not None
     clock.advance(0.1)
-    assert tokens.check(secret) is None
-    assert tokens.list() == ()
+    assert await tokens.check(secret) is None
+    assert await tokens.list() == ()
 
 
-def test_a_revoked_token_is_not_valid_and_stays_so_after_a_restart(tmp_path: Path) -> None:
+async def test_a_revoked_token_is_not_valid_and_stays_so_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
-    tokens, _ = Tokens.open(path, ManualClock(), GIVEN)
-    record, secret = tokens.issue("ci", Role.CONTROLLER)
-    tokens.revoke(record.id)
-    assert tokens.check(secret) is None
-    assert Tokens.open(path, ManualClock(), GIVEN)[0].check(secret) is None
+    tokens, _ = await Tokens.open(TokenFile(path, ManualClock()), ManualClock(), GIVEN)
+    record, secret = await tokens.issue("ci", Role.CONTROLLER)
+    await tokens.revoke(record.id)
+    assert await tokens.check(secret) is None
+    assert await (await Tokens.open(TokenFile(path, ManualClock()), ManualClock(), GIVEN))[0].check(secret) is None
     with pytest.raises(NotFound):
-        tokens.revoke(record.id)
+        await tokens.revoke(record.id)
 
 
-def test_a_revoked_token_takes_its_logins_along() -> None:
+async def test_a_revoked_token_takes_its_logins_along() -> None:
     tokens = in_memory()
-    record, _ = tokens.issue("owner", Role.OWNER)
-    _, login = tokens.issue("page", Role.OWNER, kind="login", granted_by=record.id)
-    other, other_login = tokens.issue("page", Role.OWNER, kind="login")
-    tokens.revoke(record.id)
-    assert tokens.check(login, "login") is None
-    assert tokens.check(other_login, "login") is not None
-    assert tokens.list() == (other,)
+    record, _ = await tokens.issue("owner", Role.OWNER)
+    _, login = await tokens.issue("page", Role.OWNER, kind="login", granted_by=record.id)
+    other, other_login = await tokens.issue("page", Role.OWNER, kind="login")
+    await tokens.revoke(record.id)
+    assert await tokens.check(login, "login") is None
+    assert await tokens.check(other_login, "login") is not None
+    assert await tokens.list() == (other,)
 
 
-def test_a_full_disk_makes_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_makes_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "data" / "tokens.json"
-    tokens, _ = Tokens.open(path, ManualClock(), GIVEN)
-    record, _ = tokens.issue("ci", Role.OBSERVER)
+    tokens, _ = await Tokens.open(TokenFile(path, ManualClock()), ManualClock(), GIVEN)
+    record, _ = await tokens.issue("ci", Role.OBSERVER)
     FullDisk(monkeypatch, overwrites=True)
     with pytest.raises(CredentialsNotStored) as refused:
-        tokens.issue("other", Role.OBSERVER)
+        await tokens.issue("other", Role.OBSERVER)
     assert (refused.value.http_status, refused.value.context) == (507, {"why": "ENOSPC"})
-    assert tokens.list() == (record,)
+    assert await tokens.list() == (record,)
 
 
 @pytest.mark.parametrize("kind", ["token", "login"])
-def test_a_full_disk_still_forgets_who_was_revoked(
+async def test_a_full_disk_still_forgets_who_was_revoked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
     path = tmp_path / "data" / "tokens.json"
-    tokens, _ = Tokens.open(path, ManualClock(), GIVEN)
-    record, secret = tokens.issue("ci", Role.OBSERVER, kind=kind)
-    kept, other = tokens.issue("other", Role.OBSERVER)
+    tokens, _ = await Tokens.open(TokenFile(path, ManualClock()), ManualClock(), GIVEN)
+    record, secret = await tokens.issue("ci", Role.OBSERVER, kind=kind)
+    kept, other = await tokens.issue("other", Role.OBSERVER)
     size = path.stat().st_size
     FullDisk(monkeypatch, overwrites=True)
-    tokens.revoke(record.id)
+    await tokens.revoke(record.id)
     assert path.stat().st_size == size
-    again, _ = Tokens.open(path, ManualClock(), GIVEN)
-    assert again.check(secret, kind) is None
-    assert again.check(other) is not None
-    assert again.list() == (kept,)
+    again, _ = await Tokens.open(TokenFile(path, ManualClock()), ManualClock(), GIVEN)
+    assert await again.check(secret, kind) is None
+    assert await again.check(other) is not None
+    assert await again.list() == (kept,)
 
 
 async def test_a_disk_that_takes_nothing_brings_nobody_back_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, clock = tmp_path / "data" / "tokens.json", ManualClock()
-    tokens, _ = Tokens.open(path, clock, GIVEN)
-    record, secret = tokens.issue("ci", Role.OBSERVER)
-    _, other = tokens.issue("other", Role.OBSERVER)
+    tokens, _ = await Tokens.open(TokenFile(path, clock), clock, GIVEN)
+    record, secret = await tokens.issue("ci", Role.OBSERVER)
+    _, other = await tokens.issue("other", Role.OBSERVER)
     disk = FullDisk(monkeypatch, overwrites=False)
     with pytest.raises(CredentialsNotStored, match="has ended"):
-        tokens.revoke(record.id)
-    assert tokens.check(secret) is None
+        await tokens.revoke(record.id)
+    assert await tokens.check(secret) is None
     # Whoever asks again hears the same, until it is written.
     with pytest.raises(CredentialsNotStored):
-        tokens.revoke(record.id)
-    assert Tokens.open(path, clock, GIVEN)[0].check(secret) is None
+        await tokens.revoke(record.id)
+    assert await (await Tokens.open(TokenFile(path, clock), clock, GIVEN))[0].check(secret) is None
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(tokens.keep_stored)
+        tasks.start_soon(tokens.run)
         for _ in range(3):
             await clock.wait_for_sleepers(1)
-            clock.advance(module.RETRY_S)
+            clock.advance(token_file.RETRY_S)
         await clock.wait_for_sleepers(1)
         disk.make_room()
-        clock.advance(module.RETRY_S)
+        clock.advance(token_file.RETRY_S)
         with anyio.fail_after(WAIT_S):
             while not path.exists():
                 await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
-    again, _ = Tokens.open(path, clock, GIVEN)
-    assert again.check(secret) is None
-    assert again.check(other) is not None
+    again, _ = await Tokens.open(TokenFile(path, clock), clock, GIVEN)
+    assert await again.check(secret) is None
+    assert await again.check(other) is not None
     with pytest.raises(NotFound):
-        tokens.revoke(record.id)
+        await tokens.revoke(record.id)
     told = [each for each in caplog.records if getattr(each, "event", "") == "credentials_not_stored"]
     assert len(told) == 1
 
 
 @pytest.mark.parametrize("name", ["", "x" * 65, "two\nlines", "nul\0", "tab\t"])
-def test_a_name_that_would_spoil_a_log_is_refused(name: str) -> None:
+async def test_a_name_that_would_spoil_a_log_is_refused(name: str) -> None:
     with pytest.raises(BadRequest, match="name"):
-        in_memory().issue(name, Role.OBSERVER)
+        await in_memory().issue(name, Role.OBSERVER)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e10])
-def test_a_lifetime_that_makes_no_sense_is_refused(seconds: float) -> None:
+async def test_a_lifetime_that_makes_no_sense_is_refused(seconds: float) -> None:
     with pytest.raises(BadRequest, match="lifetime"):
-        in_memory().issue("ci", Role.OBSERVER, expires_in_s=seconds)
+        await in_memory().issue("ci", Role.OBSERVER, expires_in_s=seconds)
 
 
-def test_an_owner_is_not_bound_to_a_session() -> None:
+async def test_an_owner_is_not_bound_to_a_session() -> None:
     with pytest.raises(BadRequest, match="owner"):
-        in_memory().issue("ci", Role.OWNER, A)
+        await in_memory().issue("ci", Role.OWNER, A)
 
 
-def test_the_number_of_tokens_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_tokens_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_TOKENS", 2)
     tokens = in_memory()
-    tokens.issue("one", Role.OBSERVER)
-    tokens.issue("two", Role.OBSERVER)
+    await tokens.issue("one", Role.OBSERVER)
+    await tokens.issue("two", Role.OBSERVER)
     with pytest.raises(LimitExceeded, match="revoke"):
-        tokens.issue("three", Role.OBSERVER)
+        await tokens.issue("three", Role.OBSERVER)
 
 
-def identity_of(tokens: Tokens, secret: str) -> Identity:
-    identity = tokens.check(secret)
+async def identity_of(tokens: Tokens, secret: str) -> Identity:
+    identity = await tokens.check(secret)
     assert identity is not None
     return identity
 
 
 async def test_revoking_cuts_every_stream_of_the_token_and_no_other() -> None:
     tokens = in_memory()
-    record, secret = tokens.issue("ci", Role.OBSERVER)
-    _, other = tokens.issue("other", Role.OBSERVER)
+    record, secret = await tokens.issue("ci", Role.OBSERVER)
+    _, other = await tokens.issue("other", Role.OBSERVER)
     cut: list[str] = []
     all_run = anyio.Event()
     running = 0
@@ -311,27 +314,27 @@ async def test_revoking_cuts_every_stream_of_the_token_and_no_other() -> None:
 
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(stream, "one", identity_of(tokens, secret))
-            tasks.start_soon(stream, "two", identity_of(tokens, secret))
-            tasks.start_soon(stream, "other", identity_of(tokens, other))
+            tasks.start_soon(stream, "one", await identity_of(tokens, secret))
+            tasks.start_soon(stream, "two", await identity_of(tokens, secret))
+            tasks.start_soon(stream, "other", await identity_of(tokens, other))
             await all_run.wait()
-            tokens.revoke(record.id)
+            await tokens.revoke(record.id)
     assert sorted(cut) == ["one", "two"]
 
 
 async def test_a_stream_is_cut_when_its_token_expires() -> None:
-    tokens, _ = Tokens.open(None, SystemClock(), GIVEN)
-    _, secret = tokens.issue("ci", Role.OBSERVER, expires_in_s=0.05)
-    with anyio.fail_after(WAIT_S), tokens.closing(identity_of(tokens, secret)) as scope:
+    tokens, _ = await Tokens.open(TokenFile(None, SystemClock()), SystemClock(), GIVEN)
+    _, secret = await tokens.issue("ci", Role.OBSERVER, expires_in_s=0.05)
+    with anyio.fail_after(WAIT_S), tokens.closing(await identity_of(tokens, secret)) as scope:
         await anyio.sleep_forever()
     assert scope.cancelled_caught
 
 
 async def test_a_stream_of_a_token_that_has_just_gone_does_not_run() -> None:
     tokens = in_memory()
-    record, secret = tokens.issue("ci", Role.OBSERVER)
-    identity = identity_of(tokens, secret)
-    tokens.revoke(record.id)
+    record, secret = await tokens.issue("ci", Role.OBSERVER)
+    identity = await identity_of(tokens, secret)
+    await tokens.revoke(record.id)
     with anyio.fail_after(WAIT_S), tokens.closing(identity) as scope:
         await anyio.sleep_forever()
     assert scope.cancelled_caught
@@ -346,6 +349,6 @@ async def test_a_stream_without_a_stored_token_runs_to_its_own_end(identity: Ide
 
 async def test_a_failure_inside_a_stream_is_told_as_it_is() -> None:
     tokens = in_memory()
-    _, secret = tokens.issue("ci", Role.OBSERVER)
-    with pytest.raises(KeyError), tokens.closing(identity_of(tokens, secret)):
+    _, secret = await tokens.issue("ci", Role.OBSERVER)
+    with pytest.raises(KeyError), tokens.closing(await identity_of(tokens, secret)):
         raise KeyError

@@ -200,6 +200,37 @@ async def test_a_session_is_told_in_order_and_goes_on_where_it_was() -> None:
         assert (await world.receiver.until(41))[40:] == [("one", 41)]
 
 
+async def test_what_another_node_was_to_tell_is_found_when_that_may_be_gone() -> None:
+    """Also when that is heard while the log is being looked through."""
+    world, gate = World(), anyio.Event()
+    hook = world.hook()
+    hooks = Webhooks([hook])
+    async with running(hook):
+        for number, session_id in enumerate((ONE, TWO), start=1):
+            await anyio.wait_all_tasks_blocked()
+            await world.append(session_id, end(1))
+            hooks.grown({session_id: 1})
+            await anyio.wait_all_tasks_blocked()
+            assert len(world.receiver.told) == number - 1, "nobody has said that its node is gone"
+            hooks.missed()
+            await world.receiver.until(number)
+        found = world.log.sessions
+
+        async def slow(*given: Any, **more: Any) -> Any:
+            heads = await found(*given, **more)
+            if not heads:
+                await gate.wait()
+            return heads
+
+        world.log.sessions = slow
+        hooks.missed()
+        await anyio.wait_all_tasks_blocked()
+        await world.append(ONE, end(2))
+        hooks.missed()
+        gate.set()
+        assert await world.receiver.until(3) == [("one", 1), ("two", 1), ("one", 2)]
+
+
 async def test_what_was_not_acknowledged_comes_again_with_the_same_id() -> None:
     """W1: the daemon ends while the receiver thinks."""
     world = World()

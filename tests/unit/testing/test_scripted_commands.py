@@ -51,8 +51,9 @@ async def turn(profile: Profile, script: str) -> tuple[BareClient, dict[str, Any
 
 
 def output(client: BareClient) -> list[dict[str, Any]]:
-    """The updates of a turn without the ones every v2 turn has."""
-    return [each for each in client.updates() if each["sessionUpdate"] not in ("user_message", "state_update")]
+    """The updates of a turn without the ones that every turn has: in v2, and at its end in v1plus."""
+    every = ("user_message", "state_update", "turn_complete")
+    return [each for each in client.updates() if each["sessionUpdate"] not in every]
 
 
 @ALL

@@ -177,7 +177,11 @@ async def test_unsolicited_updates_wait_until_the_client_is_ready(method: str) -
 async def test_a_prompt_counts_as_ready() -> None:
     async with connected("v1plus", AgentOptions(inside="usage 1 2")) as client:
         await client.prompt(await client.new_session(), "say 1 x")
-        assert [each["sessionUpdate"] for each in client.updates()] == ["usage_update", "agent_message_chunk"]
+        assert [each["sessionUpdate"] for each in client.updates()] == [
+            "usage_update",
+            "agent_message_chunk",
+            "turn_complete",
+        ]
 
 
 @pytest.mark.parametrize("profile", ["v1", "v1plus"])

@@ -83,11 +83,18 @@ async def test_turn_complete_is_the_last_update_and_before_the_answer(
         assert answer["result"] == {"stopReason": "max_tokens"}
 
 
-@pytest.mark.parametrize("wish", [{}, {"session": {"turnComplete": False}}, {"session": {"turnComplete": None}}])
-async def test_turn_complete_is_not_sent_to_a_client_that_did_not_ask(wish: dict[str, Any]) -> None:
+@pytest.mark.parametrize("wish", [{}, {"session": {"turnComplete": None}}])
+async def test_turn_complete_is_sent_to_a_client_that_was_offered_it_and_says_nothing(wish: dict[str, Any]) -> None:
     async with session("v1plus", capabilities=wish) as (client, session_id):
         await client.prompt(session_id, "hello")
+        assert words(client).count("turn_complete") == 1
+
+
+async def test_turn_complete_is_neither_offered_nor_sent_to_a_client_that_refuses_it() -> None:
+    async with session("v1plus", capabilities={"session": {"turnComplete": False}}) as (client, session_id):
+        await client.prompt(session_id, "hello")
         assert "turn_complete" not in words(client)
+        assert "turnComplete" not in str(client.seen[0]["result"])
 
 
 async def test_plain_v1_has_no_turn_complete_even_if_asked() -> None:
@@ -244,7 +251,9 @@ async def test_cancelling_a_request_compares_ids_by_type(
         await client.notify("session/cancel", {"sessionId": "unknown"})
         await client.call("_echo", {})
         gates.open("g")
-        reason = (await client.until(lambda frame: "stopReason" in str(frame)))["result"]["stopReason"]
+        reason = (await client.until(lambda frame: "result" in frame and frame.get("id") == 9))["result"][
+            "stopReason"
+        ]
         assert reason == ("cancelled" if is_cancelled else "end_turn")
 
 

@@ -10,8 +10,8 @@ from turnwire.agent.methods import NOTIFICATIONS as SDK_NOTIFICATIONS
 from turnwire.agent.methods import REQUESTS as SDK_REQUESTS
 from turnwire.server.acp.methods import NOTIFICATIONS as SERVER_NOTIFICATIONS
 from turnwire.server.acp.methods import ROWS as SERVER_REQUESTS
-from turnwire.testing.scripted.methods import NOTIFICATIONS as SCRIPTED_NOTIFICATIONS
-from turnwire.testing.scripted.methods import REQUESTS as SCRIPTED_REQUESTS
+from turnwire.testing.scripted.agent import NOTIFICATIONS as SCRIPTED_NOTIFICATIONS
+from turnwire.testing.scripted.agent import REQUESTS as SCRIPTED_REQUESTS
 from turnwire.wire.methods import (
     CANCEL_REQUEST,
     INITIALIZE,

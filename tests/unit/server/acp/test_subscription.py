@@ -53,7 +53,7 @@ async def test_what_was_answered_before_it_began_has_no_history() -> None:
     subscription = Subscription(SessionId("s-1"), 64)
     subscription.open(Start(ClientId("c-1"), Epoch("e-1"), 0, 0), lambda _: None)
     assert subscription.state is SubscriptionState.GATE
-    assert not subscription.gate.is_set()
+    assert not subscription.gate.is_open
 
 
 async def test_the_wait_begins_when_the_answer_is_out() -> None:
@@ -62,7 +62,7 @@ async def test_the_wait_begins_when_the_answer_is_out() -> None:
     assert opened.holds == 0
     subscription.answer()
     subscription.answer()
-    assert (opened.holds, subscription.gate.is_set()) == (1, False)
+    assert (opened.holds, subscription.gate.is_open) == (1, False)
 
 
 async def test_each_opening_has_a_gate_of_its_own() -> None:
@@ -70,7 +70,7 @@ async def test_each_opening_has_a_gate_of_its_own() -> None:
     first = opened.open(is_gated=True).gate
     second = opened.open(is_gated=True).gate
     opened.subscription.open_gate()
-    assert (first.is_set(), second.is_set()) == (False, True)
+    assert (first.is_open, second.is_open) == (False, True)
 
 
 async def test_a_pause_makes_readers_begin_anew_where_they_stood() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from turnwire.testing.models import anthropic, openai
+from turnwire.fakes import anthropic, openai
 
 USER: dict[str, Any] = {"role": "user", "content": "Hello"}
 OPENAI: dict[str, Any] = {"model": "a", "stream": True, "messages": [USER]}

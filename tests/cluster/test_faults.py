@@ -1,0 +1,101 @@
+"""Nodes, their database and the routes between them fail in every way, under load, and what clients hold is true.
+
+Three real daemons on one PostgreSQL that has a synchronous standby, each behind routes that can be cut, held up and
+slowed; clients without affinity. `CHAOS_S` says for how long in all, shared by some runs with a seed each; by
+`make chaos` an hour. `CHAOS_SEED` repeats the faults of one run, as far as timing allows; `CHAOS_PACE` stretches
+the pauses between faults and between prompts. Each run says what it did.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from random import Random
+
+import anyio
+import pytest
+from tests.cluster.clients import ClusterClients
+from tests.cluster.examining import INTERRUPTIONS, Run, examined
+from tests.cluster.faults import Faults
+from tests.cluster.nodes import LEASE, Cluster
+from tests.cluster.standbys import Standbys
+from tests.process.starting import needs_linux
+
+pytestmark = [pytest.mark.anyio, needs_linux]
+
+SEED = os.environ.get("CHAOS_SEED") or None
+RUNS = 3 if SEED is None else 1
+"""A new cluster each: the beginnings are worth as much as what is old, and what fails is found early."""
+RUN_S = float(os.environ.get("CHAOS_S", "300")) / RUNS
+PACE = float(os.environ.get("CHAOS_PACE", "4"))
+"""Among other tests it takes its time, so that they have theirs; `make chaos` has the machine for itself."""
+PAUSE_S = (PACE - 1) / 2
+STRETCHED = {name: min(PACE, 2) * value for name, value in LEASE.items()}
+"""The lease then, because a node that is kept from running beats late."""
+IS_STRICT = bool(os.environ.get("CHAOS_STRICT"))
+"""Whether a line in a node's log that only a defect leads to fails the run, as by `make chaos`. Otherwise it is
+printed: what is being changed is judged by its promises, and such a line is looked into by itself."""
+SETTLE_S = 150.0
+"""How long it may take, once all is well again, until nothing is owed."""
+
+
+async def run_faults(folder: Path, standbys: Standbys, seed: str) -> tuple[Run, Faults]:
+    """Disturb a cluster under load, let it come to rest, and examine everything."""
+    disturbing: list[Faults] = []
+
+    async def disturb(cluster: Cluster, clients: ClusterClients) -> None:
+        faults = Faults(cluster, Random(f"{seed}/faults"), standbys, PACE, STRETCHED)
+        disturbing.append(faults)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(faults.run, RUN_S)
+            await clients.send(RUN_S, PAUSE_S)
+
+    run = await examined(
+        folder,
+        standbys.primary,
+        disturb,
+        seed=seed,
+        settle_s=SETTLE_S,
+        act_s=RUN_S + SETTLE_S,
+        more=STRETCHED,
+    )
+    return run, disturbing[0]
+
+
+def told(run: Run, faults: Faults, seed: str) -> str:
+    """What a run did, in one line."""
+    done = ", ".join(f"{count} {name}" for name, count in sorted(faults.done.items()))
+    turns, events = len(run.ledger.receipts), sum(len(each[0]) for each in run.clients.told.values())
+    return (
+        f"CHAOS_SEED={seed}: {RUN_S:.0f} s, {faults.done.total()} faults ({done}), {turns} turns, {events} events,"
+        f" {run.owners.changes} changes of owners, {sum(node.lives for node in run.cluster.nodes)} lives,"
+        f" {run.clients.refusals} requests sent elsewhere, {len(run.complaints)} complaints"
+    )
+
+
+# Not the time of other tests: it takes as long as it is told to.
+@pytest.mark.timeout(RUN_S + 3 * SETTLE_S)
+@pytest.mark.parametrize("number", range(RUNS))
+@pytest.mark.requirement("G1", "G2", "G3", "G7", "G9")
+async def test_what_clients_hold_is_true_whatever_fails_in_a_cluster(
+    tmp_path: Path, standbys: Standbys, capfd: pytest.CaptureFixture[str], number: int
+) -> None:
+    seed = SEED or secrets.token_hex(4)
+    run, faults = await run_faults(tmp_path, standbys, seed)
+    did = told(run, faults, seed)
+    with capfd.disabled():
+        # Past the capture: a run that passed is told of, too. And not where workers speak to each other.
+        sys.stderr.write("\n".join(["", did, *(f"FOUND: {line}" for line in run.errors), ""]))
+    broken = [each for each in run.complaints if IS_STRICT or each not in run.errors]
+    assert not broken, (
+        f"{did}\nfiles in {tmp_path}; once more: make chaos CHAOS_SEED={seed} CHAOS_S={RUN_S:.0f}"
+        f" CHAOS_PACE={PACE:g}\n" + "\n".join(broken[:20])
+    )
+    # A run in which nothing happened would pass, too.
+    assert faults.done.total() >= RUN_S / 10, did
+    assert run.owners.changes >= 1, did
+    assert len(run.ledger.receipts) >= RUN_S / 2, did
+    codes = {end["data"].get("code") for end in run.ledger.ends.values()}
+    assert codes & INTERRUPTIONS, "no fault met a turn"
