@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Generator
-from hashlib import sha256
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,19 +48,26 @@ def postgres() -> Generator[PostgresServer]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that is to hold on every log runs on each, whether it asks for it or not."""
-    if metafunc.definition.get_closest_marker("every_log") is not None:
-        metafunc.fixturenames.append("log_of_daemons")
+    """A test that is to hold on every log runs on each, unless it has no daemon (no loop, or no folder for one)."""
+    marked = metafunc.definition.get_closest_marker
+    has_daemon = iscoroutinefunction(metafunc.function) and "tmp_path" in metafunc.fixturenames
+    if has_daemon and marked("every_log") is not None and marked("own_log") is None:
         metafunc.parametrize("log_of_daemons", ["sqlite", "postgresql"], indirect=True)
 
 
-@pytest.fixture
-def log_of_daemons(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where daemons of the test keep their logs. One folder has one log, also after a restart."""
-    place: str = request.param
-    if place == "postgresql":
+@pytest.fixture(autouse=True)
+def log_of_daemons(request: pytest.FixtureRequest) -> Generator[str]:
+    """Where daemons of the test keep their logs. One folder has one log, also after a restart.
+
+    For all tests, because pytest leaves out a fixture that a test has as a parameter and does not use by itself.
+    """
+    place: str = getattr(request, "param", "sqlite")
+    if place == "sqlite":
+        yield place
+        return
+    with pytest.MonkeyPatch.context() as monkeypatch:
         keep_in_postgres(request.getfixturevalue("postgres"), monkeypatch)
-    return place
+        yield place
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -74,10 +81,19 @@ def every_daemon_on_postgres(request: pytest.FixtureRequest) -> Generator[None]:
         yield
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test with a log of its own shows nothing where all daemons are to be on PostgreSQL."""
+    own = item.get_closest_marker("own_log")
+    if own is not None and os.environ.get("TURNWIRE_TEST_LOG") == "postgresql":
+        pytest.skip(f"it has a log of its own: {own.args[0]}")
+
+
 def keep_in_postgres(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.support import daemons
 
+    logs: dict[Path, str] = {}
+
     def log_for(data: Path) -> str:
-        return server.log_in(f"d{sha256(str(data).encode()).hexdigest()[:16]}")
+        return logs.get(data) or logs.setdefault(data, server.new_log())
 
     monkeypatch.setattr(daemons, "log_for", log_for)

@@ -11,7 +11,7 @@ import pytest
 from tests.agent.bare import NOTHING, bare
 
 from turnwire.agent import Agent, Turn, workplace
-from turnwire.agent.workplace import OwnWorkplace
+from turnwire.agent.own_workplace import OwnWorkplace
 from turnwire.errors import ConfigError, RequestRefused
 from turnwire.testing.patience import WAIT_S
 from turnwire.testing.scripted.client import BareClient, prompt_params

@@ -34,6 +34,7 @@ class Item(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tests: list[str] = []
     exempt: str = ""
     missing: str = ""
+    unjudged: str = ""
 
 
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,6 +89,8 @@ def item_complaints(item: Item, root: Path) -> list[str]:
         complaints.append("give either tests or the reason why it is exempt")
     if item.exempt and (len(item.exempt.split()) < 4 or not item.exempt.endswith(".")):
         complaints.append("the exemption gives no reason; write a sentence")
+    if item.unjudged and (len(item.unjudged.split()) < 4 or not item.unjudged.endswith(".")):
+        complaints.append("`unjudged` gives no reason; write a sentence")
     if len(set(item.tests)) != len(item.tests):
         complaints.append("a test is named twice")
     for test in item.tests:

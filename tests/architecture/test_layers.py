@@ -18,7 +18,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"api", "builtin"},
+    {"api", "builtin", "conformance", "fakes", "recording"},
     {"server", "client", "agent"},
     {"runtime"},
     {"log", "link"},

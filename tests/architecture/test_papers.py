@@ -37,7 +37,7 @@ TERMS = [
         "late",
         "echo",
     ),
-    *("permission request", "stop reason", "frame", "link", "peer", "input", "event", "effect", "plan"),
+    *("permission request", "stop reason", "frame", "link", "peer", "input", "event", "effect", "decision", "plan"),
     *("position", "epoch", "offset", "head", "cursor", "follower", "ring", "snapshot", "view", "fold"),
     *("settle", "steer", "joined", "controller", "observer", "node", "unsettled"),
 ]

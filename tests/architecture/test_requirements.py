@@ -41,7 +41,7 @@ BESIDE_LITERAL = {
     "R72": "seen from both surfaces at once: tests/fan",
     "R73": "spellings that we read and no text has",
     **dict.fromkeys(("R86", "R87"), "a browser shows our page: tests/page"),
-    "R88": "the suite is ours",
+    **dict.fromkeys(("R88", "R90"), "the suite is ours"),
     "R96": "our schemas against all that is sent: tests/interop/test_schema.py",
 }
 """Numbers of published texts that no literal peer shows, and why. The others need one: a test that speaks our own

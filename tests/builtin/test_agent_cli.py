@@ -9,9 +9,10 @@ import anyio
 import click
 import pytest
 from anyio import to_thread
+from tests.cli.editor import FORMS, program
 from tests.cli.rig import run, served
 
-from turnwire.builtin.model_choice import VARIABLES
+from turnwire.builtin.model import VARIABLES
 from turnwire.cli.agent import agent
 from turnwire.cli.agent_source import PROVIDERS, in_words
 from turnwire.errors import ConfigError
@@ -67,6 +68,15 @@ def test_it_ends_with_its_client_and_leaves_nothing_behind(tmp_path: Path) -> No
     assert answer["result"]["agentInfo"]["name"] == "turnwire-agent"
     assert answer["result"]["agentCapabilities"]["loadSession"] is True
     assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
+
+
+@pytest.mark.parametrize("waits_for", ["permission", "elicit"])
+def test_a_client_that_leaves_while_it_is_asked_is_no_fault_to_report(tmp_path: Path, waits_for: str) -> None:
+    with program(tmp_path, "agent") as client:
+        client.prompt(client.open(tmp_path, FORMS), f"/demo {waits_for}")
+        client.until(lambda each: "id" in each and "method" in each)
+        assert client.leave() == 0
+        assert client.errors == ""
 
 
 def test_a_daemon_without_an_agent_has_the_built_in_one_and_keeps_its_sessions_beside_its_own(

@@ -13,9 +13,9 @@ import pytest
 from tests.cli.rig import environment, run
 from tests.patience import LONG_S
 
+from turnwire.builtin.agent import COMMANDS
 from turnwire.builtin.demo import ABOUT
 from turnwire.builtin.permits import MODE_IDS
-from turnwire.builtin.slash_commands import COMMANDS
 from turnwire.cli.agent import agent
 from turnwire.cli.commands import COMMANDS as PROGRAMS
 from turnwire.cli.main import cli

@@ -188,6 +188,13 @@ async def test_servers_that_fail_are_named_and_the_others_work(tmp_path: Path) -
     }
 
 
+async def test_how_a_server_ended_is_told_also_when_its_output_ends_first(tmp_path: Path) -> None:
+    program = "exec 1>&-; read -r line; echo 'no licence' >&2; exit 4"
+    server = {"name": "slow to go", "command": "sh", "args": ["-c", program], "env": []}
+    async with connected(tmp_path, server) as mcp:
+        assert mcp.failures() == [("slow to go", "it ended with exit code 4: no licence")]
+
+
 async def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
     async with connected(tmp_path, old("mute"), connect_s=0.5) as mcp:
         assert mcp.failures() == [("old", "it did not answer within 0.5 s")]

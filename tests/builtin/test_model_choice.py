@@ -11,8 +11,7 @@ from tests.builtin.model_kit import HELLO, KEYS, LIMIT_S, READ, answer, asked_at
 from tests.support.played import serving
 
 from turnwire.builtin.library_model import choose_model
-from turnwire.builtin.model import Text, ToolResult, ToolUse, Usage
-from turnwire.builtin.model_choice import OLLAMA_URL, THINKING, VARIABLES, read_choice
+from turnwire.builtin.model import OLLAMA_URL, THINKING, VARIABLES, Text, ToolResult, ToolUse, Usage, read_choice
 from turnwire.cli.agent_source import PROVIDERS
 from turnwire.errors import ConfigError
 from turnwire.server.settings.sources import BUILT_IN

@@ -20,6 +20,8 @@ Json: TypeAlias = dict[str, Any]
 
 INFO = {"name": "editor", "version": "1"}
 V1: Json = {"protocolVersion": 1, "clientCapabilities": {}, "clientInfo": INFO}
+FORMS: Json = {**V1, "clientCapabilities": {"elicitation": {"form": {}}}}
+"""One that can show a form."""
 OPENS = frozenset({"session/new", "session/load", "session/resume"})
 V2: Json = {"protocolVersion": 2, "info": INFO, "capabilities": {}}
 
@@ -124,11 +126,18 @@ def editor(home: Path, *words: str, env: Mapping[str, str] | None = None) -> Gen
 
     The agent is the scripted one, unless the words name another or a daemon.
     """
-    err = home / "stdio.err"
     agent = () if {"--", "--agent", "--daemon"} & {*words} else ("--", *SCRIPTED)
+    with program(home, "stdio", *words, *agent, env=env) as opened:
+        yield opened
+
+
+@contextmanager
+def program(home: Path, *words: str, env: Mapping[str, str] | None = None) -> Generator[Editor]:
+    """An editor with whatever command of ours is an agent."""
+    err = home / "stdio.err"
     with err.open("a") as errors:
         process = subprocess.Popen(
-            [*PROGRAM, "stdio", *words, *agent],
+            [*PROGRAM, *words],
             cwd=home,
             env=environment(home, **(env or {})),
             stdin=subprocess.PIPE,

@@ -34,7 +34,7 @@ def test_attach_shows_what_is_asked_how_to_answer_and_who_did(daemon: Served) ->
         request = daemon.ask("GET", f"/session/{session}/permissions")["permissions"][0]["requestId"]
         assert command == f"  next: turnwire answer {session} {request} allow_once|reject_once\n"
         assert daemon.run("answer", session, request, "allow_once").code == 0
-        assert next(lines) == f"question {request}: cli answered allow_once\n"
+        assert next(lines) == f"permission request {request}: cli answered allow_once\n"
 
 
 def test_attach_can_leave_the_past_out(daemon: Served) -> None:

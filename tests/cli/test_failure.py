@@ -23,8 +23,8 @@ def codes_in_force() -> dict[int, set[str]]:
         found.setdefault(error.exit_status, set()).add(error.__name__)
     for reason, code in failure.EXIT_CODES.items():
         found.setdefault(code, set()).add(reason)
-    named = ("DOCTOR_FAILED", "USAGE", "OTHER_STOP_REASON", "BROKEN_PIPE", "TERMINATED", "INTERRUPTED")
-    for name in named:
+    ends = ("USAGE", "BROKE_OFF", "OTHER_STOP_REASON", "BROKEN_PIPE", "TERMINATED", "INTERRUPTED")
+    for name in ("DOCTOR_FAILED", "VERIFY_UNPROVEN", *ends):
         found.setdefault(getattr(failure, name), set())
     return found
 

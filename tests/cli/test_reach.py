@@ -26,7 +26,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_without_a_word_it_is_the_usual_address_and_the_token_of_the_folder(data: str) -> None:
-    assert find_daemon(None, None, data) == ("http://127.0.0.1:4170", SECRET, Path(data))
+    assert find_daemon(None, None, data) == ("http://127.0.0.1:4170", SECRET, Path(data), "sqlite")
 
 
 def test_the_settings_of_a_daemon_say_where_it_is(data: str, monkeypatch: pytest.MonkeyPatch) -> None:

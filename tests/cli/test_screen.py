@@ -138,6 +138,6 @@ def test_who_looks_on_sees_questions_and_what_became_of_them(
     assert shown(capsys, asked, resolved, whole=True)[1] == [
         "turnwire: the agent asks: Delete[2J it; it waits for an answer",
         "  next: turnwire answer s1 q1 no|yes",
-        f"question q1: {said}",
+        f"permission request q1: {said}",
     ]
     assert shown(capsys, asked, resolved) == ("", [])

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.cli.editor import V1, V2, Editor, editor
+from tests.cli.editor import FORMS, V1, V2, Editor, editor
 from tests.cli.rig import WAIT_S, served
 
 DATA = ("--data", "data")
@@ -47,6 +47,21 @@ def test_two_editors_on_one_folder_both_work_and_see_each_others_sessions(
         assert second.leave() == 0
         assert first.ended(first.prompt(sessions[0], "say 1 more"), version) == "end_turn"
         assert first.leave() == 0
+
+
+def test_a_form_waits_as_long_as_another_editor_of_the_folder_can_show_it(tmp_path: Path) -> None:
+    with editor(tmp_path, *DATA) as first, after(first, tmp_path) as second:
+        session = first.open(tmp_path)
+        second.ask("initialize", FORMS)
+        running = first.prompt(session, "say 1 go\nelicit name?")
+        first.said("go")
+        second.ask("session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []})
+        heard = [each for each in second.heard if each.get("method") == "elicitation/create"]
+        asked = heard[0] if heard else second.until(lambda each: each.get("method") == "elicitation/create")
+        second.send(id=asked["id"], result={"action": "accept", "content": {"answer": "Ada"}})
+        assert first.ended(running) == "end_turn"
+        assert 'elicited accept {"answer":"Ada"}' in first.text()
+        assert (second.leave(), first.leave()) == (0, 0)
 
 
 @pytest.mark.parametrize("how", ["leaves", "SIGTERM", "SIGINT"])

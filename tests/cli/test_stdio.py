@@ -88,6 +88,20 @@ def test_nothing_but_acp_is_on_stdout_and_bad_lines_are_answered(tmp_path: Path)
         assert opened.errors
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("profile", ["v1", "v2"])
+def test_a_form_that_the_editor_cannot_show_is_cancelled_and_the_turn_goes_on(
+    tmp_path: Path, version: int, profile: str
+) -> None:
+    """Nobody but editors can come here, so an answer would never come."""
+    with editor(tmp_path, "--", *scripted("--profile", profile)) as opened:
+        session = opened.open(tmp_path, HELLO[f"v{version}"])
+        assert opened.ended(opened.prompt(session, "elicit name?\nsay 1 on"), version) == "end_turn"
+        assert "elicited cancel {}" in shown_text(opened.heard)
+        assert not [each for each in opened.heard if each.get("method") == "elicitation/create"]
+        assert opened.leave() == 0
+
+
 def test_a_line_that_is_too_long_is_refused_and_the_next_one_is_heard(tmp_path: Path) -> None:
     with editor(tmp_path, "--limit", "frame_bytes=65536", "--", *scripted()) as opened:
         opened.write(json.dumps({"jsonrpc": "2.0", "id": 7, "method": "x", "params": {"long": "x" * 70_000}}))

@@ -1,4 +1,4 @@
-"""The command line on a terminal: questions are asked, progress is shown, and nobody else steers it."""
+"""The command line on a terminal: permission requests are asked, progress is shown, and nobody else steers it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_question_that_is_answered_elsewhere_is_taken_back(daemon: Served) -> 
         body = {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
         daemon.ask("POST", f"/session/{session}/permissions/{request}", body)
         terminal.until("selected allow_once")
-        assert "the question is closed" in terminal.shown
+        assert "the permission request is closed" in terminal.shown
         assert terminal.finish() == 0
 
 

@@ -14,10 +14,11 @@ from tests.support.postgres import PostgresServer
 from turnwire.errors import LogUnavailable
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.log import Durability, EventLog
+from turnwire.log import Durability
 from turnwire.log import postgres_writer as writer
+from turnwire.log.owners import NodeIdentity
 from turnwire.log.postgres import PostgresEventLog, open_postgres_log
-from turnwire.testing.contracts.fenced_log import FENCED_CHECKS, FencedCheck, put
+from turnwire.testing.contracts.fenced_log import FENCED_CHECKS, FencedCheck, OwnedLog, put
 from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
@@ -49,13 +50,12 @@ class PostgresLogs:
         self.other = connection
         """Somebody else's connection to the same tables."""
 
-    def open(self) -> AbstractAsyncContextManager[PostgresEventLog]:
-        return open_postgres_log(self._address, limits=Limits(), durability=Durability.FULL, alone=False)
+    def open(self, place: str = "here") -> AbstractAsyncContextManager[PostgresEventLog]:
+        node = NodeIdentity("node", place)
+        return open_postgres_log(self._address, limits=Limits(), durability=Durability.FULL, node=node, alone=False)
 
-    async def claim(self, log: EventLog, session_id: SessionId) -> int:
-        assert isinstance(log, PostgresEventLog)
-        await self.other.execute("update tw_nodes set gone = id <> $1", log.life)
-        return (await log.claim(session_id)).head
+    async def lose_others(self, log: OwnedLog) -> None:
+        await self.other.execute("update tw_nodes set gone = id <> $1", log.owners.life)
 
     async def hold_up(self, session_id: SessionId, *, claiming: bool) -> RowLock:
         transaction = self.other.transaction()
@@ -64,7 +64,7 @@ class PostgresLogs:
         await self.other.execute(f"update tw_sessions set {change} where name = $1", session_id)
         return RowLock(self.other, transaction)
 
-    async def cut(self, log: EventLog) -> None:
+    async def cut(self, log: OwnedLog) -> None:
         await self.other.fetch(f"select pg_terminate_backend(pid) {LANES}")
 
 
@@ -97,7 +97,7 @@ async def test_without_the_fence_in_the_statement_the_checks_fail(
         await check(logs)
 
 
-async def break_an_append(logs: PostgresLogs, log: EventLog, expected: int) -> None:
+async def break_an_append(logs: PostgresLogs, log: OwnedLog, expected: int) -> None:
     """One of which nobody says what became of it."""
     held_up = await logs.hold_up(A, claiming=False)
 
@@ -140,6 +140,7 @@ async def test_a_wait_for_the_standby_that_was_cancelled_acknowledges_nothing(
     refusals: list[str] = []
     try:
         async with logs.open() as log:
+            await log.create(A)
             postgres.ask("select pg_reload_conf()")
             await logs.other.execute("set synchronous_commit = local")
 
@@ -149,10 +150,6 @@ async def test_a_wait_for_the_standby_that_was_cancelled_acknowledges_nothing(
                 refusals.append("told")
 
             async with anyio.create_task_group() as tasks:
-                await logs.other.execute(
-                    "insert into tw_sessions (name, epoch, first, head) values ('a', 'e', 1, 0)"
-                )
-                await logs.other.execute(f"update tw_sessions set owner = {log.life}, fence = 1")
                 tasks.start_soon(append)
                 with anyio.fail_after(WAIT_S):
                     while not refusals:

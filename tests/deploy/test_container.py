@@ -1,4 +1,4 @@
-"""deploy/Dockerfile and compose.yaml, as far as a machine without Docker can tell: what they name is there.
+"""deploy/Dockerfile and the files for compose, as far as can be told without Docker: what they name is there.
 
 What an image would start is started, with its settings, and is found healthy by its own check.
 """
@@ -11,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ import pytest
 import yaml
 from tests.cli.rig import environment, served
 
+from turnwire.log.address import check_database
+from turnwire.server.access.origins import check_cluster_bind, cluster_address, cluster_url
 from turnwire.server.settings.declared import Settings
 from turnwire.testing.patience import WAIT_S
 
@@ -27,6 +30,7 @@ INSTRUCTIONS = {
     *("FROM", "WORKDIR", "COPY", "RUN", "USER", "VOLUME", "ENV", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"),
     *("ENTRYPOINT", "CMD"),
 }
+SETTINGS = {f"TURNWIRE_{name.upper()}" for name in Settings.__dataclass_fields__}
 
 
 class Instruction(NamedTuple):
@@ -65,8 +69,19 @@ def is_ignored(path: str) -> bool:
     return ignored
 
 
-def compose() -> dict[str, Any]:
-    return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+def compose(name: str = "compose.yaml") -> dict[str, Any]:
+    return yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))
+
+
+def locked(text: str) -> dict[str, str]:
+    """The packages of a lock file, each with its version and its hashes."""
+    entries = re.findall(r"^([a-z0-9-]+)(==.+ \\\n(?: +--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE)
+    assert len(entries) == len(re.findall(r"^\S", text, re.MULTILINE)), "an entry has no hashes"
+    return dict(entries)
+
+
+def lock_file(name: str) -> dict[str, str]:
+    return locked((ROOT / name).read_text(encoding="utf-8"))
 
 
 def test_the_dockerfile_says_nothing_that_docker_does_not_know() -> None:
@@ -97,9 +112,21 @@ def test_a_wheel_can_be_made_of_what_is_copied() -> None:
     assert set(needed) <= set(copied())
 
 
+def test_the_image_has_the_driver_for_postgresql_and_everything_else_that_is_needed() -> None:
+    [install] = [rest for rest in rest_of("RUN") if "--require-hashes" in rest]
+    files = re.findall(r"-r /tmp/(\S+)", install)
+    assert set(files) <= set(copied())
+    installed = {name: entry for each in files for name, entry in lock_file(each).items()}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["postgres"]]
+    assert {re.split(r"[^a-z0-9-]", each)[0] for each in wanted} <= set(installed)
+    # What is tested is what is shipped.
+    tested = lock_file("requirements-dev.lock") | lock_file("requirements.lock")
+    assert {name: tested[name] for name in installed} == installed
+
+
 def test_every_setting_of_the_image_is_one_of_ours() -> None:
-    names = {f"TURNWIRE_{name.upper()}" for name in Settings.__dataclass_fields__}
-    assert set(image_environment()) <= names
+    assert set(image_environment()) <= SETTINGS
 
 
 def test_the_image_does_not_run_as_root_and_keeps_its_log_in_a_volume() -> None:
@@ -150,3 +177,52 @@ def test_compose_waits_for_longer_than_a_drain_and_opens_the_port_to_this_machin
     assert service["environment"]["TURNWIRE_TOKEN"].startswith("${TURNWIRE_TOKEN:?"), (
         "it starts with no token of its own"
     )
+
+
+# -- several nodes -------------------------------------------------------------------------------------------
+
+
+def nodes() -> dict[str, dict[str, Any]]:
+    services: dict[str, dict[str, Any]] = compose("compose-cluster.yaml")["services"]
+    return {name: each for name, each in services.items() if name.startswith("node-")}
+
+
+def test_the_nodes_of_a_cluster_are_this_image_with_settings_that_it_takes() -> None:
+    assert len(nodes()) == 2
+    for name, each in nodes().items():
+        assert (DEPLOY / each["build"]["context"] / each["build"]["dockerfile"]).samefile(DEPLOY / "Dockerfile")
+        given: dict[str, str] = each["environment"]
+        assert {key for key in given if key.startswith("TURNWIRE_")} <= SETTINGS
+        assert check_database(given["TURNWIRE_LOG"])
+        url = cluster_url(given["TURNWIRE_CLUSTER_URL"], given["TURNWIRE_CLUSTER_LISTEN"], has_tls=False)
+        assert url == f"http://{name}:4180"
+        host, _ = cluster_address(given["TURNWIRE_CLUSTER_LISTEN"])
+        check_cluster_bind(host, has_tls=False, plain=given["TURNWIRE_CLUSTER_PLAIN"] == "true")
+        assert given["TURNWIRE_TOKEN"].startswith("${TURNWIRE_TOKEN:?")
+    for own in ("TURNWIRE_NODE", "TURNWIRE_CLUSTER_URL"):
+        assert len({each["environment"][own] for each in nodes().values()}) == 2, f"both have one {own}"
+
+
+def test_nodes_of_a_cluster_share_their_work_and_nothing_else_of_their_folders() -> None:
+    assert len({each["environment"]["TURNWIRE_PLACE"] for each in nodes().values()}) == 1
+    volumes: list[list[str]] = [each["volumes"] for each in nodes().values()]
+    first, second = ({place: name for name, place in (each.split(":") for each in mine)} for mine in volumes)
+    assert first["/work"] == second["/work"]
+    assert first["/data"] != second["/data"]
+    assert {*first.values(), *second.values()} <= set(compose("compose-cluster.yaml")["volumes"])
+
+
+def test_a_node_that_was_drained_stays_away_and_one_that_was_lost_comes_back() -> None:
+    for each in nodes().values():
+        assert each["restart"] == "on-failure", "a drained node ends with 0, a lost one with 75"
+        assert int(each["stop_grace_period"].removesuffix("s")) > 30
+
+
+def test_the_proxy_of_a_cluster_has_its_file_knows_every_node_and_is_for_this_machine_only() -> None:
+    front = compose("compose-cluster.yaml")["services"]["front"]
+    [mounted] = front["volumes"]
+    site = (DEPLOY / mounted.split(":")[0]).read_text(encoding="utf-8")
+    upstreams = re.findall(r"^ +server ([^;{]+);", site, flags=re.MULTILINE)
+    assert upstreams == [f"{name}:{image_environment()['TURNWIRE_PORT']}" for name in nodes()]
+    assert front["ports"] == ["127.0.0.1:4170:80"]
+    assert sorted(front["depends_on"]) == sorted(nodes())

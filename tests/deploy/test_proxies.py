@@ -1,4 +1,4 @@
-"""deploy/nginx.conf and deploy/Caddyfile: the real proxy, with that very file, before a real daemon.
+"""deploy/nginx.conf, nginx-cluster.conf and Caddyfile: the real proxy, with that very file, before real daemons.
 
 Substituted are ports, certificates and where the programs put their own files. Everything goes by the outer name,
 over TLS and HTTP/2, as a client outside would.
@@ -7,10 +7,9 @@ over TLS and HTTP/2, as a client outside would.
 from __future__ import annotations
 
 import os
-import socket
 import ssl
 import subprocess
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,11 +17,13 @@ from typing import Any, NamedTuple
 import anyio
 import httpx
 import pytest
+from tests.postgres.test_two_nodes import free_port, two_nodes
 from tests.server.acp.http_client import initialize
 from tests.server.reading import is_end, reading
 from tests.support.certificates import self_signed
 from tests.support.daemons import Running, running_daemon
 from tests.support.nginx import write_configuration
+from tests.support.postgres import PostgresServer
 from websockets.asyncio.client import connect
 
 from turnwire.limits import MiB
@@ -74,7 +75,11 @@ def nginx_command(folder: Path, port: int, upstream: str, tls: Tls) -> list[str]
         "/etc/ssl/agents.pem": str(tls.cert),
         "/etc/ssl/agents.key": str(tls.key),
     }
-    (folder / "site.conf").write_text(swapped(site, **places), encoding="utf-8")
+    return nginx_words(folder, swapped(site, **places))
+
+
+def nginx_words(folder: Path, site: str) -> list[str]:
+    (folder / "site.conf").write_text(site, encoding="utf-8")
     whole = write_configuration(folder, f"include {folder}/site.conf;")
     return [find_tool("nginx"), "-p", str(folder), "-e", f"{folder}/error.log", "-c", str(whole)]
 
@@ -104,8 +109,7 @@ async def behind(command: Command, tmp_path: Path) -> AsyncGenerator[Outside]:
     tls = self_signed(tmp_path, of=f"DNS:{NAME}")
     folder = tmp_path / "proxy"
     folder.mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     settings: dict[str, Any] = {
         "allow_host": (NAME,),
         "allow_origin": (f"https://{NAME}",),
@@ -113,20 +117,27 @@ async def behind(command: Command, tmp_path: Path) -> AsyncGenerator[Outside]:
     }
     async with running_daemon(tmp_path / "d", **settings) as running:
         words = command(folder, port, running.url.removeprefix("http://"), tls)
-        env = {**os.environ, "HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
-        with (folder / "said").open("wb") as said:
-            process = await anyio.open_process(words, env=env, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
-        try:
-            await listening(port, process, folder / "said")
+        async with proxying(words, folder, port):
             yield Outside(port, ssl.create_default_context(cafile=str(tls.cert)), running)
-        finally:
-            with anyio.CancelScope(shield=True):
-                process.terminate()
-                with anyio.move_on_after(WAIT_S):
-                    await process.wait()
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
+
+
+@asynccontextmanager
+async def proxying(words: Sequence[str], folder: Path, port: int) -> AsyncGenerator[None]:
+    """Meanwhile the proxy runs that these words start."""
+    env = {**os.environ, "HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    with (folder / "said").open("wb") as said:
+        process = await anyio.open_process(words, env=env, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+    try:
+        await listening(port, process, folder / "said")
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):
+            process.terminate()
+            with anyio.move_on_after(WAIT_S):
+                await process.wait()
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
 
 
 async def listening(port: int, process: anyio.abc.Process, said: Path) -> None:
@@ -191,3 +202,30 @@ async def test_the_daemon_knows_whom_the_proxy_asks_for_and_refuses_other_names(
     async with behind(command, tmp_path) as outside, outside.client() as http:
         assert (await http.get("/session", headers={"Origin": f"https://{NAME}"})).status_code == 200
         assert (await http.get("/session", headers={"Origin": "https://other.example"})).status_code == 403
+
+
+async def test_a_page_before_several_nodes_may_act_from_its_own_origin_and_no_other(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    find_tool("nginx")
+    port = free_port()
+    site = (DEPLOY / "nginx-cluster.conf").read_text(encoding="utf-8")
+    async with two_nodes(postgres, tmp_path) as nodes:
+        places = {"listen 80;": f"listen 127.0.0.1:{port};"}
+        for name, each in zip(("node-a", "node-b"), nodes, strict=True):
+            places[f"server {name}:4170"] = f"server {each.url.removeprefix('http://')}"
+        folder = tmp_path / "proxy"
+        folder.mkdir()
+        origin = f"http://127.0.0.1:{port}"
+        async with (
+            proxying(nginx_words(folder, swapped(site, **places)), folder, port),
+            httpx.AsyncClient(base_url=origin, headers=nodes[0].headers, timeout=WAIT_S) as http,
+        ):
+            for _ in range(4):
+                made = await http.post("/session", json={}, headers={"Origin": origin})
+                assert made.status_code == 200, made.text
+            for _ in nodes:
+                refused = await http.post("/session", json={}, headers={"Origin": f"http://127.0.0.1:{port + 1}"})
+                assert refused.status_code == 403
+        made_by = [len(each.daemon.node.loaded) for each in nodes]
+        assert all(made_by), "each node was asked"

@@ -68,4 +68,4 @@ def test_no_file_names_where_packages_come_from(folder: str) -> None:
     """Everybody has an index or a mirror of their own."""
     texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / folder).rglob("*") if path.is_file()}
     addresses = {found for text in texts.values() for found in re.findall(r"https?://([\w.-]+)", text)}
-    assert addresses <= {"agents.example", "127.0.0.1", "turnwire"}
+    assert addresses <= {"agents.example", "127.0.0.1", "turnwire", "node-a", "node-b"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -319,7 +320,11 @@ async def test_an_empty_command_is_refused_before_anything_starts() -> None:
 
 
 @pytest.mark.parametrize("agent", [None, 5, object(), [1], b"x", {"a": 1}, ["agent", None], "'open"])
-async def test_what_is_no_agent_is_refused_with_what_to_give(agent: Any) -> None:
+async def test_what_is_no_agent_is_refused_with_what_to_give(
+    agent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A user without daemons: nothing at all would mean the one that runs.
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with pytest.raises(ConfigError, match=r"give|text"):
         connect(agent)
 

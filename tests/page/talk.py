@@ -47,3 +47,10 @@ class Talk:
     async def text(self) -> str:
         """All that stands there."""
         return await self.log.inner_text()
+
+    async def read_from_the_start(self) -> None:
+        """Scroll up until nothing older is left to load: a long conversation is opened at its end."""
+        await self.page.wait_for_function(
+            "log => { log.scrollTop = 0; return !log.innerText.includes('Older messages are loading'); }",
+            arg=await self.log.element_handle(),
+        )

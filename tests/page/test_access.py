@@ -150,6 +150,29 @@ async def test_the_keyboard_alone_is_enough(browser: Browser, tmp_path: Path) ->
             await leave(page)
 
 
+CLOSE_AND_PRESS = """() => {
+    document.querySelector("dialog").close();
+    const where = document.activeElement;
+    where.dispatchEvent(new KeyboardEvent("keydown", { key: "n", bubbles: true, cancelable: true }));
+    return where.tagName;
+}"""
+"""A key that follows so closely that the browser has told nobody yet that the dialog is closed."""
+
+
+async def test_a_key_right_behind_the_one_that_closed_a_dialog_works(browser: Browser, tmp_path: Path) -> None:
+    with housed(tmp_path) as house:
+        async with visiting(browser, house) as visitor:
+            page = await visitor.open()
+            await expect(page.get_by_role("button", name="New", exact=True)).to_be_visible()
+            await page.evaluate("document.activeElement.blur()")
+            await page.keyboard.press("?")
+            await expect(
+                page.get_by_role("dialog", name="Keyboard shortcuts").get_by_role("checkbox")
+            ).to_be_focused()
+            assert await page.evaluate(CLOSE_AND_PRESS) == "INPUT", "the focus is still in the closed dialog"
+            await expect(page.get_by_role("dialog", name="New session")).to_be_visible()
+
+
 async def reach(page: Page, role: Literal["group", "textbox", "button"], name: str) -> None:
     """Press Tab until an element has the focus."""
     wanted = page.get_by_role("main").get_by_role(role, name=name, exact=True)

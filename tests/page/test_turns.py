@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 
 import pytest
 from playwright.async_api import Browser, expect
-from tests.page.rig import PROFILES, House, both
+from tests.page.rig import PROFILES, House, both, visiting
 from tests.page.talk import Talk
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +54,28 @@ async def test_a_turn_is_stopped_from_the_other_page(browser: Browser, house: Ho
         for each in talks:
             await expect(each.said("li li li")).to_have_count(1)
             await each.has_ended("cancelled", "end_turn")
+
+
+async def test_who_points_at_an_end_is_shown_its_receipt_live_and_after_a_reload(
+    browser: Browser, house: House
+) -> None:
+    session_id = house.session()
+    async with visiting(browser, house) as visitor:
+        page = await visitor.session(session_id)
+        talk = Talk(page)
+        for text in ("say 1 ko", "error -32000 no"):
+            await talk.send(text)
+        await expect(talk.ends).to_have_count(2)
+        with closing(house.served.events(session_id)) as events:
+            ends = (each["data"] for each in events if each["type"] in ("turn_complete", "turn_error"))
+            hashes = [next(ends)["receipt"]["hash"] for _ in range(2)]
+        assert len({*hashes}) == 2
+        for _ in range(2):
+            for place, each in enumerate(hashes):
+                await talk.ends.nth(place).hover()
+                await expect(talk.ends.nth(place)).to_have_attribute("title", f"Receipt {each}")
+            await page.reload()
+            await expect(talk.ends).to_have_count(2)
 
 
 @VERSIONS

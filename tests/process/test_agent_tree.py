@@ -61,6 +61,20 @@ async def test_the_tree_goes_with_the_node(deaf: bool) -> None:
         await tree.gone()
 
 
+async def test_the_tree_goes_at_once_when_the_node_is_lost() -> None:
+    """Another node may own its sessions by now, so nothing is asked of it first."""
+    async with hosted(wrapped(scripted()), limits=Limits(stop_eof_s=WAIT_S, stop_term_s=WAIT_S)) as host:
+        talk = await host.talk()
+        with watching() as tree:
+            await watch_tree(host.source.newest, talk, tree)
+            prompt_id = await talk.prompt("ignore-signal SIGTERM\nignore-cancel\nsay 1 x\nnever")
+            await talk.until_said("x", prompt_id)
+            before = (await host.node.log.head(talk.session_id)).head
+            host.node.lose()
+            await tree.gone()
+        assert (await host.node.log.head(talk.session_id)).head == before
+
+
 @pytest.mark.parametrize("end", ["exit 1", "signal SIGKILL"])
 async def test_the_tree_goes_when_the_agent_dies(end: str) -> None:
     async with hosted(wrapped(scripted())) as host:

@@ -101,9 +101,27 @@ async def test_nothing_is_left_when_the_agent_is_killed() -> None:
 
 DAEMON = """
 import anyio, os, sys
-from turnwire.link.process import spawn
+from turnwire.link.process import renew_lease, spawn
+from turnwire.runtime.clock import boot_time
+
+LEASE_S = float(os.environ.get("LEASE_S", "0"))
+
+async def renew():
+    while True:
+        for _ in range(12):
+            renew_lease(boot_time() + LEASE_S)
+            await anyio.sleep(LEASE_S / 8)
+        os.write(1, b"renewed\\n")
 
 async def main():
+    if LEASE_S:
+        renew_lease(boot_time() + LEASE_S)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(renew)
+            await host()
+    await host()
+
+async def host():
     agent = await spawn(sys.argv[1:], cwd="/", env=dict(os.environ))
     left = int(os.environ["TREE"])
     while left:
@@ -125,13 +143,13 @@ def terminate_it(daemon: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def daemon_with(command: list[str]) -> Generator[subprocess.Popen[bytes]]:
+def daemon_with(command: list[str], **environment: str) -> Generator[subprocess.Popen[bytes]]:
     """A process that hosts an agent, and passes on what the agent says."""
     with subprocess.Popen(
         [sys.executable, "-c", DAEMON, *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "TREE": str(TREE - 1)},
+        env={**os.environ, "TREE": str(TREE - 1), **environment},
     ) as daemon:
         try:
             yield daemon
@@ -149,6 +167,25 @@ async def test_nothing_is_left_when_the_daemon_dies(end: Callable[[subprocess.Po
         with watching(parent_of(pids[0]), *pids) as tree:
             end(daemon)
             await tree.gone()
+
+
+async def test_the_lease_of_a_daemon_that_is_frozen_ends_the_tree_and_that_of_one_that_runs_does_not() -> None:
+    with daemon_with(wrapped(STAYS), LEASE_S="2") as daemon:
+        assert daemon.stdout is not None
+        read = daemon.stdout.readline
+        with anyio.fail_after(2 * WAIT_S):
+            pids: list[int] = []
+            while len(pids) < TREE - 1:
+                line = await anyio.to_thread.run_sync(read)
+                pids += [int(line)] if line.strip().isdigit() else []
+        with watching(parent_of(pids[0]), *pids) as tree:
+            # By then the first lease is over.
+            for _ in range(2):
+                assert await anyio.to_thread.run_sync(read) == b"renewed\n"
+            assert [pid for pid in pids if not is_listed(pid)] == []
+            daemon.send_signal(signal.SIGSTOP)
+            await tree.gone()
+            assert daemon.poll() is None
 
 
 async def test_the_agent_is_gone_and_its_exit_told_when_the_guard_is_killed() -> None:

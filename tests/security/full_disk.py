@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-from turnwire.server.access import tokens
+from turnwire.server.access import token_file
 
 
 class FullDisk:
@@ -15,9 +15,9 @@ class FullDisk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, overwrites: bool) -> None:
         self._patched = monkeypatch
-        monkeypatch.setattr(tokens.tempfile, "mkstemp", self._refuse)
+        monkeypatch.setattr(token_file.tempfile, "mkstemp", self._refuse)
         if not overwrites:
-            monkeypatch.setattr(tokens, "overwrite_records", self._refuse)
+            monkeypatch.setattr(token_file, "overwrite_records", self._refuse)
 
     def make_room(self) -> None:
         self._patched.undo()

@@ -43,9 +43,9 @@ async def open_session(client: httpx.AsyncClient, tmp_path: Path) -> str:
     return answer.json()["sessionId"]
 
 
-def issue(daemon: Running, role: Role, **options: Any) -> tuple[str, str]:
+async def issue(daemon: Running, role: Role, **options: Any) -> tuple[str, str]:
     """The id and the secret of a new token."""
-    record, secret = daemon.daemon.tokens.issue("intruder", role, **options)
+    record, secret = await daemon.daemon.tokens.issue("intruder", role, **options)
     return record.id, secret
 
 

@@ -60,7 +60,7 @@ async def test_each_change_over_acp_is_audited(
 ) -> None:
     caplog.set_level(logging.INFO, "turnwire.audit")
     async with attacked(tmp_path, http2=carrier == "http2") as daemon:
-        token_id, secret = issue(daemon, Role.CONTROLLER)
+        token_id, secret = await issue(daemon, Role.CONTROLLER)
         async with talker(daemon, carrier, secret) as client:
             session = {"sessionId": client.session_id}
             blocks = [{"type": "text", "text": "ask t1 yes,no\nnever"}]
@@ -95,7 +95,7 @@ async def test_each_change_over_acp_is_audited(
 async def test_messages_on_a_socket_count_as_requests(tmp_path: Path) -> None:
     rate = 20
     async with attacked(tmp_path, limits=Limits(request_rate=rate)) as daemon:
-        _, secret = issue(daemon, Role.CONTROLLER)
+        _, secret = await issue(daemon, Role.CONTROLLER)
         async with open_socket(daemon, headers=bearer(secret)) as socket:
             await socket.start()
             began = anyio.current_time()
@@ -116,7 +116,7 @@ async def test_messages_on_a_socket_count_as_requests(tmp_path: Path) -> None:
 async def test_one_credential_cannot_use_up_all_connections(tmp_path: Path, http2: bool) -> None:
     limits = Limits(acp_connections=4, credential_acp_connections=2)
     async with attacked(tmp_path, http2=http2, limits=limits) as daemon:
-        _, secret = issue(daemon, Role.OBSERVER)
+        _, secret = await issue(daemon, Role.OBSERVER)
         async with daemon.client(headers=bearer(secret)) as guest, daemon.client() as owner:
             opened = [await guest.post("/acp", json=initialize()) for _ in range(3)]
             assert [each.status_code for each in opened] == [200, 200, 503]
@@ -134,7 +134,7 @@ async def test_one_credential_cannot_use_up_all_connections(tmp_path: Path, http
 async def test_sockets_that_are_opened_at_once_are_counted_too(tmp_path: Path) -> None:
     limits = Limits(credential_acp_connections=2)
     async with attacked(tmp_path, limits=limits) as daemon, AsyncExitStack() as stack:
-        _, secret = issue(daemon, Role.OBSERVER)
+        _, secret = await issue(daemon, Role.OBSERVER)
         statuses: list[int] = []
 
         async def open_one() -> None:
@@ -155,7 +155,7 @@ async def test_a_token_of_one_session_reaches_no_other_over_acp(tmp_path: Path) 
     async with attacked(tmp_path) as daemon, open_socket(daemon) as owner:
         await owner.start()
         own, other = await owner.new(), await owner.new()
-        _, secret = issue(daemon, Role.CONTROLLER, session_id=SessionId(own))
+        _, secret = await issue(daemon, Role.CONTROLLER, session_id=SessionId(own))
         async with open_socket(daemon, headers=bearer(secret)) as guest:
             await guest.start()
             cwd = str(guest.cwd)

@@ -18,7 +18,7 @@ from turnwire.limits import KiB, Limits, MiB
 from turnwire.server import listener
 from turnwire.server.access.identity import Role
 from turnwire.server.bodies import Bodies
-from turnwire.server.http2 import PREFACE
+from turnwire.server.endpoint import HTTP2_PREFACE
 from turnwire.testing.patience import quiet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
@@ -145,7 +145,7 @@ def head_frame(size: int) -> bytes:
 async def test_what_strangers_hold_of_heads_is_bounded_too(tmp_path: Path, http2: bool) -> None:
     most, each, count = 64 * KiB, 4000, 40
     limits = Limits(stranger_bytes=most)
-    begun = PREFACE + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00" + head_frame(each + 1)
+    begun = HTTP2_PREFACE + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00" + head_frame(each + 1)
     async with attacked(tmp_path, http2=http2, server_limits=limits) as daemon, AsyncExitStack() as stack:
         peers = [await stack.enter_async_context(await connect(daemon)) for _ in range(count)]
         for peer in peers:
@@ -189,7 +189,7 @@ async def test_what_one_credential_holds_is_bounded_and_others_are_not_refused(t
     limits = Limits(credential_body_bytes=64 * KiB)
     async with attacked(tmp_path, http2=http2, limits=limits) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
-        _, secret = issue(daemon, Role.CONTROLLER)
+        _, secret = await issue(daemon, Role.CONTROLLER)
         path = f"/session/{session_id}/prompt"
         async with (
             slow_request(daemon, "POST", path, bearer(secret), size=MiB) as first,

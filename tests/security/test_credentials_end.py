@@ -31,10 +31,10 @@ ENDS = pytest.mark.parametrize("how", ["revoked", "expired"])
 async def ended(daemon: Running, token_id: str, how: str) -> None:
     """The credential has ended, in this way."""
     if how == "revoked":
-        daemon.daemon.tokens.revoke(token_id)
+        await daemon.daemon.tokens.revoke(token_id)
         return
     with anyio.fail_after(SOON_S):
-        while daemon.daemon.tokens.find(token_id) is not None:  # noqa: ASYNC110 time passes by itself
+        while await daemon.daemon.tokens.find(token_id) is not None:  # noqa: ASYNC110 time passes by itself
             await anyio.sleep(0.01)
 
 
@@ -47,7 +47,7 @@ def lifetime(how: str) -> dict[str, Any]:
 @pytest.mark.attack("13.1", "the rest of a body is sent after the token that its head came with has ended")
 async def test_a_body_that_is_held_back_does_not_outlive_its_token(tmp_path: Path, http2: bool, how: str) -> None:
     async with attacked(tmp_path, http2=http2) as daemon:
-        token_id, secret = issue(daemon, Role.OWNER, **lifetime(how))
+        token_id, secret = await issue(daemon, Role.OWNER, **lifetime(how))
         async with slow_request(daemon, "POST", "/tokens", bearer(secret), size=len(NEW_TOKEN)) as request:
             await request.send_body(NEW_TOKEN[:1])
             await ended(daemon, token_id, how)
@@ -55,7 +55,7 @@ async def test_a_body_that_is_held_back_does_not_outlive_its_token(tmp_path: Pat
             answer = await request.answer(SOON_S)
             await request.send_body(NEW_TOKEN[1:], is_last=True)
         assert answer.status == 401
-        assert daemon.daemon.tokens.list() == ()
+        assert await daemon.daemon.tokens.list() == ()
 
 
 @VERSIONS
@@ -64,19 +64,19 @@ async def test_a_body_that_is_whole_as_its_token_ends_is_not_acted_on(
     tmp_path: Path, http2: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with attacked(tmp_path, http2=http2) as daemon:
-        token_id, secret = issue(daemon, Role.OWNER)
+        token_id, secret = await issue(daemon, Role.OWNER)
         read = daemon.daemon.bodies.read
 
         async def revoking(*args: Any, **options: Any) -> bytes:
             body = await read(*args, **options)
-            daemon.daemon.tokens.revoke(token_id)
+            await daemon.daemon.tokens.revoke(token_id)
             return body
 
         monkeypatch.setattr(daemon.daemon.bodies, "read", revoking)
         async with daemon.client(headers=bearer(secret)) as client:
             answer = await client.post("/tokens", content=NEW_TOKEN, headers={"Content-Type": "application/json"})
         assert answer.status_code == 401
-        assert daemon.daemon.tokens.list() == ()
+        assert await daemon.daemon.tokens.list() == ()
 
 
 @VERSIONS
@@ -87,7 +87,7 @@ async def test_an_answer_that_waits_ends_with_its_token_and_the_turn_goes_on(
 ) -> None:
     async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
-        token_id, secret = issue(daemon, Role.CONTROLLER, **lifetime(how))
+        token_id, secret = await issue(daemon, Role.CONTROLLER, **lifetime(how))
         answers: list[httpx.Response] = []
         async with daemon.client(headers=bearer(secret)) as client, anyio.create_task_group() as tasks:
 
@@ -120,12 +120,12 @@ async def test_an_export_is_cut_when_its_token_is_revoked(tmp_path: Path, http2:
         prompt = {"prompt": [{"type": "text", "text": "flood 20000 2000"}]}
         said = await owner.post(f"/session/{session_id}/prompt", json=prompt, headers={"Prefer": "wait=60"})
         assert said.status_code == 200, said.text
-        token_id, secret = issue(daemon, Role.OBSERVER)
+        token_id, secret = await issue(daemon, Role.OBSERVER)
         async with slow_request(daemon, "GET", f"/session/{session_id}/export", bearer(secret)) as request:
             if http2:
                 await request.send_body(b"", is_last=True)
             await request.begun()
-            daemon.daemon.tokens.revoke(token_id)
+            await daemon.daemon.tokens.revoke(token_id)
             answer = await request.answer(SOON_S)
         assert not answer.is_whole
 
@@ -136,7 +136,7 @@ async def test_an_export_is_cut_when_its_token_is_revoked(tmp_path: Path, http2:
 async def test_an_event_stream_ends_with_its_token(tmp_path: Path, http2: bool, how: str) -> None:
     async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
-        token_id, secret = issue(daemon, Role.OBSERVER, **lifetime(how))
+        token_id, secret = await issue(daemon, Role.OBSERVER, **lifetime(how))
         async with (
             daemon.client(headers=bearer(secret)) as client,
             client.stream("GET", f"/session/{session_id}/events") as stream,
@@ -153,7 +153,7 @@ async def test_an_event_stream_ends_with_its_token(tmp_path: Path, http2: bool, 
 @pytest.mark.attack("13.1", "a WebSocket is used beyond the end of its token")
 async def test_a_socket_ends_with_its_token(tmp_path: Path, how: str) -> None:
     async with attacked(tmp_path) as daemon:
-        token_id, secret = issue(daemon, Role.OWNER, **lifetime(how))
+        token_id, secret = await issue(daemon, Role.OWNER, **lifetime(how))
         url = daemon.url.replace("http", "ws", 1) + "/acp"
         async with connect(url, additional_headers=bearer(secret)) as socket:
             await ended(daemon, token_id, how)
@@ -167,11 +167,11 @@ async def test_a_socket_ends_with_its_token(tmp_path: Path, how: str) -> None:
 @pytest.mark.attack("13.1", "an ACP connection is used by another token after its own has ended")
 async def test_an_acp_connection_is_over_with_its_token(tmp_path: Path, http2: bool) -> None:
     async with attacked(tmp_path, http2=http2) as daemon:
-        token_id, secret = issue(daemon, Role.OWNER)
+        token_id, secret = await issue(daemon, Role.OWNER)
         async with daemon.client(headers=bearer(secret)) as client:
             opened = await client.post("/acp", json=initialize())
             named = {"Acp-Connection-Id": opened.headers["acp-connection-id"]}
-        daemon.daemon.tokens.revoke(token_id)
+        await daemon.daemon.tokens.revoke(token_id)
         async with daemon.client() as owner:
             with anyio.fail_after(SOON_S):
                 listed = await owner.post(
@@ -183,7 +183,7 @@ async def test_an_acp_connection_is_over_with_its_token(tmp_path: Path, http2: b
 @VERSIONS
 async def test_whoever_revokes_its_own_token_hears_that_it_is_done(tmp_path: Path, http2: bool) -> None:
     async with attacked(tmp_path, http2=http2) as daemon:
-        token_id, secret = issue(daemon, Role.OWNER)
+        token_id, secret = await issue(daemon, Role.OWNER)
         async with daemon.client(headers=bearer(secret)) as client:
             assert (await client.delete(f"/tokens/{token_id}")).status_code == 204
             assert (await client.get("/capabilities")).status_code == 401
@@ -193,14 +193,14 @@ async def test_whoever_revokes_its_own_token_hears_that_it_is_done(tmp_path: Pat
 @pytest.mark.attack("13.1", "a login is used beyond the end of the token that granted it")
 async def test_a_login_ends_with_the_token_that_granted_it(tmp_path: Path, http2: bool) -> None:
     async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
-        token_id, secret = issue(daemon, Role.OWNER)
+        token_id, secret = await issue(daemon, Role.OWNER)
         session_id = await open_session(owner, tmp_path)
         async with daemon.stranger() as browser:
             await log_in(browser, secret)
             async with browser.stream("GET", f"/session/{session_id}/events") as stream:
                 lines = stream.aiter_lines()
                 await anext(lines)
-                daemon.daemon.tokens.revoke(token_id)
+                await daemon.daemon.tokens.revoke(token_id)
                 with anyio.fail_after(SOON_S):
                     assert ": the credential is not valid any more" in [line async for line in lines]
             assert (await browser.get("/capabilities")).status_code == 401

@@ -21,7 +21,7 @@ from tests.unit.runtime.services.asking import read, refused, workspace_in, writ
 from turnwire.builtin.system_prompt import read_notes
 from turnwire.builtin.tools.files import Read, Write
 from turnwire.builtin.tools.folders import List, Search
-from turnwire.cli.local_token import TOKEN_FILE, keep_token
+from turnwire.cli.kept_credentials import TOKEN_FILE, keep_token
 from turnwire.ids import SessionId
 from turnwire.runtime.services.refusals import CLOSED
 from turnwire.runtime.services.roots import MARK, close_directory
@@ -142,7 +142,7 @@ async def test_a_list_and_a_search_from_above_leave_the_data_out(root: Path) -> 
 )
 async def test_an_agent_above_the_data_gets_no_token(tmp_path: Path, http2: bool) -> None:
     async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
-        keep_token(tmp_path / "data", daemon.daemon.tokens)
+        await keep_token(tmp_path / "data", daemon.daemon.tokens)
         token = (tmp_path / "data" / TOKEN_FILE).read_text().strip()
         assert (await owner.get("/tokens", headers=bearer(token))).status_code == 200
         (tmp_path / "work" / "link").symlink_to("../data")
@@ -208,7 +208,7 @@ async def test_nothing_that_works_rests_in_the_data_but_the_token_of_the_command
             link = (await owner.post("/login-link")).json()["url"].partition("#")[2]
             body = {"cwd": str(tmp_path / "work"), "sessionId": "s1"}
             assert (await owner.post("/session", json=body)).status_code == 200
-        keep_token(data, daemon.daemon.tokens)
+        await keep_token(data, daemon.daemon.tokens)
         # Only the id before it may be kept. A secret may have underscores of its own.
         given = (first, made.json()["token"], cookie, link)
         secrets = [re.sub("^tw_[0-9a-f]{12}_", "", each).encode() for each in given]
@@ -233,5 +233,5 @@ async def test_a_token_of_0_1_0_still_opens(tmp_path: Path) -> None:
         async with daemon.client(headers=bearer("tw_0123456789ab_a-secret-of-0-1-0")) as client:
             listed = await client.get("/tokens")
         assert {"ann", "owner", "cli"} <= {each["name"] for each in listed.json()["tokens"]}
-        assert [each.role for each in daemon.daemon.tokens.list()] == [Role.OWNER] * 3
+        assert [each.role for each in await daemon.daemon.tokens.list()] == [Role.OWNER] * 3
     assert (data / MARK).is_file()

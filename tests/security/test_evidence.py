@@ -53,7 +53,7 @@ async def sharing(tmp_path: Path, **options: Any) -> AsyncGenerator[Two]:
             body = {"cwd": str(tmp_path / "work"), "sessionId": name, "mcpServers": servers, "_meta": {"key": META}}
             assert (await owner.post("/session", json=body)).status_code == 200
             seats.append(Seat(daemon, owner, SessionId(name)))
-        _, secret = issue(daemon, Role.CONTROLLER, session_id=SessionId("ann"))
+        _, secret = await issue(daemon, Role.CONTROLLER, session_id=SessionId("ann"))
         async with daemon.client(headers=bearer(secret)) as guest:
             yield Two(daemon, owner, seats[0], seats[1], guest)
 

@@ -19,6 +19,7 @@ from tests.support.daemons import Running
 
 from turnwire.limits import Limits
 from turnwire.server.access.identity import Role
+from turnwire.server.access.token_file import TokenFile
 from turnwire.server.access.tokens import Tokens
 from turnwire.testing import ManualClock
 
@@ -101,15 +102,16 @@ async def test_a_request_that_can_be_read_in_two_ways_is_refused(tmp_path: Path,
 @pytest.mark.attack("13.0", "the clock is put back or forward to bring an expired token back")
 async def test_a_clock_that_jumps_brings_no_token_back(tmp_path: Path) -> None:
     clock = JumpingClock()
-    tokens, _ = Tokens.open(tmp_path / "tokens.json", clock, "an-operators-own-token")
-    _, secret = tokens.issue("ci", Role.OBSERVER, expires_in_s=60)
+    tokens = Tokens(TokenFile(tmp_path / "tokens.json", clock), clock, "an-operators-own-token")
+    _, secret = await tokens.issue("ci", Role.OBSERVER, expires_in_s=60)
     clock.jump(61)
-    assert tokens.check(secret) is None
+    assert await tokens.check(secret) is None
     # Whatever is written next forgets it for good.
-    tokens.issue("other", Role.OBSERVER)
+    await tokens.issue("other", Role.OBSERVER)
     clock.jump(-61)
-    assert tokens.check(secret) is None
-    assert Tokens.open(tmp_path / "tokens.json", clock, "an-operators-own-token")[0].check(secret) is None
+    assert await tokens.check(secret) is None
+    again = Tokens(TokenFile(tmp_path / "tokens.json", clock), clock, "an-operators-own-token")
+    assert await again.check(secret) is None
 
 
 class JumpingClock(ManualClock):
@@ -141,7 +143,7 @@ async def readers(daemon: Running, count: int, session_id: str, secret: str) -> 
 async def test_readers_that_do_not_read_keep_nobody_waiting(tmp_path: Path) -> None:
     async with attacked(tmp_path) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
-        _, secret = issue(daemon, Role.OBSERVER)
+        _, secret = await issue(daemon, Role.OBSERVER)
         async with readers(daemon, 200, session_id, secret):
             prompt = {"prompt": [{"type": "text", "text": "flood 5000 500"}]}
             with anyio.fail_after(LONG_S):
@@ -154,7 +156,7 @@ async def test_readers_that_do_not_read_keep_nobody_waiting(tmp_path: Path) -> N
 @pytest.mark.attack("13.0", "requests come faster than a credential may ask")
 async def test_a_flood_of_one_credential_slows_that_one_alone(tmp_path: Path, http2: bool) -> None:
     async with attacked(tmp_path, http2=http2, limits=Limits(request_rate=5)) as daemon:
-        _, secret = issue(daemon, Role.OBSERVER)
+        _, secret = await issue(daemon, Role.OBSERVER)
         async with daemon.client() as client:
             found = [(await client.get("/capabilities", headers=bearer(secret))).status_code for _ in range(10)]
             assert found[:5] == [200] * 5

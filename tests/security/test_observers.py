@@ -35,7 +35,7 @@ async def test_an_observer_adds_nothing_to_a_log_and_takes_nobodys_place(tmp_pat
         session_id = await open_session(owner, tmp_path)
         before, known = await head(daemon, session_id), await clients(owner, session_id)
         assert len(known) == 1
-        _, secret = issue(daemon, Role.OBSERVER)
+        _, secret = await issue(daemon, Role.OBSERVER)
         async with daemon.client(headers=bearer(secret)) as observer:
             entered = await observer.post(f"/session/{session_id}/load", json={})
             for _ in range(REMEMBERED_CLIENTS + 1):
@@ -59,7 +59,7 @@ async def test_an_observer_over_acp_adds_nothing_to_a_log(tmp_path: Path, versio
         session_id = await open_session(owner, tmp_path)
         before, known = await head(daemon, session_id), await clients(owner, session_id)
         cwd = tmp_path / "work"
-        _, secret = issue(daemon, Role.OBSERVER)
+        _, secret = await issue(daemon, Role.OBSERVER)
         for number in range(3):
             async with open_socket(daemon, headers=bearer(secret)) as observer:
                 await observer.start(version)
@@ -81,8 +81,8 @@ async def test_an_observer_over_acp_adds_nothing_to_a_log(tmp_path: Path, versio
 async def test_an_observers_client_id_is_good_for_nobody_else(tmp_path: Path, http2: bool) -> None:
     async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         session_id, other_session = await open_session(owner, tmp_path), await open_session(owner, tmp_path)
-        _, secret = issue(daemon, Role.OBSERVER)
-        _, other = daemon.daemon.tokens.issue("somebody", Role.OBSERVER)
+        _, secret = await issue(daemon, Role.OBSERVER)
+        _, other = await daemon.daemon.tokens.issue("somebody", Role.OBSERVER)
         async with daemon.client(headers=bearer(secret)) as observer:
             entered = await observer.post(f"/session/{session_id}/resume", json={})
             client_id: str = entered.json()["clientId"]
@@ -103,7 +103,7 @@ async def test_a_closed_session_refuses_an_observer_as_it_refuses_others(tmp_pat
     async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
         await owner.delete(f"/session/{session_id}")
-        _, secret = issue(daemon, Role.OBSERVER)
+        _, secret = await issue(daemon, Role.OBSERVER)
         async with daemon.client(headers=bearer(secret)) as observer:
             refused = [await each.post(f"/session/{session_id}/load", json={}) for each in (owner, observer)]
         assert [each.json()["code"] for each in refused] == ["session_closed"] * 2

@@ -75,7 +75,7 @@ async def test_every_route_but_the_public_ones_asks_for_a_credential(
 async def test_an_observer_changes_nothing(tmp_path: Path, http2: bool) -> None:
     async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
-        _, secret = issue(daemon, Role.OBSERVER)
+        _, secret = await issue(daemon, Role.OBSERVER)
         async with daemon.client(headers=bearer(secret)) as client:
             above = [row for row in table(session_id) if row[0].role not in (None, Role.OBSERVER)]
             found = await statuses(client, iter(above))
@@ -89,7 +89,7 @@ async def test_an_observer_changes_nothing(tmp_path: Path, http2: bool) -> None:
 @pytest.mark.attack("13.0", "a controller makes itself an owner's token")
 async def test_a_controller_makes_no_credentials(tmp_path: Path, http2: bool) -> None:
     async with attacked(tmp_path, http2=http2) as daemon:
-        _, secret = issue(daemon, Role.CONTROLLER)
+        _, secret = await issue(daemon, Role.CONTROLLER)
         async with daemon.client(headers=bearer(secret)) as client:
             owners = [row for row in table() if row[0].role is Role.OWNER]
             assert not_in(await statuses(client, iter(owners)), 403) == {}
@@ -101,7 +101,7 @@ async def test_a_controller_makes_no_credentials(tmp_path: Path, http2: bool) ->
 async def test_a_token_of_one_session_reaches_no_other(tmp_path: Path, http2: bool) -> None:
     async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         own, other = await open_session(owner, tmp_path), await open_session(owner, tmp_path)
-        _, secret = issue(daemon, Role.CONTROLLER, session_id=SessionId(own))
+        _, secret = await issue(daemon, Role.CONTROLLER, session_id=SessionId(own))
         async with daemon.client(headers=bearer(secret)) as client:
             foreign = [row for row in table(other) if "{session_id}" in row[0].path]
             assert len(foreign) > 10
@@ -117,7 +117,7 @@ async def test_a_token_of_one_session_reaches_no_other(tmp_path: Path, http2: bo
 async def test_a_stream_of_many_sessions_shows_a_bound_token_its_own_only(tmp_path: Path, http2: bool) -> None:
     async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         own, other = await open_session(owner, tmp_path), await open_session(owner, tmp_path)
-        _, secret = issue(daemon, Role.CONTROLLER, session_id=SessionId(own))
+        _, secret = await issue(daemon, Role.CONTROLLER, session_id=SessionId(own))
         async with daemon.client(headers=bearer(secret)) as client:
             named = await client.get("/events", params={"sessions": other})
             assert named.status_code == 403
@@ -163,7 +163,7 @@ async def test_what_a_page_sends_without_asking_starts_nothing(tmp_path: Path, h
 async def test_no_spelling_of_a_path_leads_past_access(tmp_path: Path, http2: bool, target: str) -> None:
     async with attacked(tmp_path, http2=http2) as daemon:
         assert await raw(daemon, target, {}) in (400, 401)
-        _, secret = issue(daemon, Role.OBSERVER)
+        _, secret = await issue(daemon, Role.OBSERVER)
         assert await raw(daemon, target, bearer(secret)) in (400, 403, 404)
 
 
@@ -238,7 +238,7 @@ async def test_a_token_in_the_url_is_refused_with_what_to_do(tmp_path: Path, htt
 async def test_revoking_a_token_cuts_its_open_stream_within_a_second(tmp_path: Path, http2: bool) -> None:
     async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
-        token_id, secret = issue(daemon, Role.OBSERVER)
+        token_id, secret = await issue(daemon, Role.OBSERVER)
         async with (
             daemon.client(headers=bearer(secret)) as client,
             client.stream("GET", f"/session/{session_id}/events") as stream,

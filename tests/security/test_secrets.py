@@ -140,7 +140,7 @@ async def test_no_log_and_no_answer_tells_a_secret(
         texts.append(answer.text + str(answer.headers.get("location")) + str(answer.headers.get("link")))
 
     async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
-        record, secret = daemon.daemon.tokens.issue("ci", Role.CONTROLLER)
+        record, secret = await daemon.daemon.tokens.issue("ci", Role.CONTROLLER)
         fragment = link_of(await client.post("/login-link")).fragment
         secrets += [daemon.token, secret, secret.split("_", 2)[2], record.digest, fragment, "wrong-but-secret"]
         client.event_hooks["response"].append(note)
@@ -169,7 +169,7 @@ async def test_a_change_is_audited_with_its_author(
 ) -> None:
     caplog.set_level(logging.INFO, "turnwire.audit")
     async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
-        record, secret = daemon.daemon.tokens.issue("ci", Role.OBSERVER)
+        record, secret = await daemon.daemon.tokens.issue("ci", Role.OBSERVER)
         await client.post("/session", json={}, headers=bearer(secret))
         await client.get("/session", headers=bearer(secret))
     told = [vars(each) for each in caplog.records if vars(each).get("token_id") == record.id]

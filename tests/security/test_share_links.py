@@ -65,7 +65,7 @@ async def shared(tmp_path: Path, http2: bool, **wanted: Any) -> AsyncGenerator[S
 
 async def expired(link: Shared) -> None:
     with anyio.fail_after(SOON_S):
-        while link.daemon.daemon.tokens.find(link.token_id) is not None:  # noqa: ASYNC110 time passes by itself
+        while await link.daemon.daemon.tokens.find(link.token_id) is not None:  # noqa: ASYNC110 time passes by itself
             await anyio.sleep(0.01)
 
 
@@ -154,7 +154,7 @@ async def test_a_share_link_passes_for_no_other_credential(tmp_path: Path, http2
         path = f"/session/{link.session_id}"
         assert (await stranger.get(path, headers=bearer(link.code))).status_code == 401
         assert (await stranger.get(path, params={"code": link.code})).status_code == 400
-        _, secret = issue(link.daemon, Role.OBSERVER)
+        _, secret = await issue(link.daemon, Role.OBSERVER)
         for each in (secret, link.daemon.token):
             assert (await stranger.post("/login", json={"code": each})).status_code == 401
 
@@ -183,7 +183,7 @@ async def test_the_code_of_a_share_link_rests_nowhere(
 async def test_what_a_token_granted_ends_with_it_however_far_away(tmp_path: Path, http2: bool) -> None:
     async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
-        token_id, secret = issue(daemon, Role.OWNER)
+        token_id, secret = await issue(daemon, Role.OWNER)
         async with daemon.stranger() as first, daemon.stranger() as second, daemon.stranger() as watcher:
             own = {"Origin": daemon.url}
             assert (await log_in(first, secret)).status_code == 204
@@ -193,7 +193,7 @@ async def test_what_a_token_granted_ends_with_it_however_far_away(tmp_path: Path
             assert (await watcher.post("/login", json={"code": share.fragment}, headers=own)).status_code == 204
             browsers = [first, second, watcher]
             assert [(await each.get(f"/session/{session_id}")).status_code for each in browsers] == [200] * 3
-            daemon.daemon.tokens.revoke(token_id)
+            await daemon.daemon.tokens.revoke(token_id)
             assert [(await each.get(f"/session/{session_id}")).status_code for each in browsers] == [401] * 3
 
 
@@ -222,7 +222,7 @@ async def test_a_share_link_expires_by_itself_and_with_the_token_of_its_maker(tm
         [cookie] = (await link.open(link.browser)).headers.get_list("set-cookie")
         age = int(cookie.partition("Max-Age=")[2].partition(";")[0])
         assert 86_000 < age <= 86_400
-        _, secret = issue(link.daemon, Role.OWNER, expires_in_s=60)
+        _, secret = await issue(link.daemon, Role.OWNER, expires_in_s=60)
         path = f"/session/{link.session_id}/share"
         made = await link.owner.post(path, json={"expiresInS": 3600}, headers=bearer(secret))
         assert made.json()["expiresAt"] <= now + 61_000

@@ -41,7 +41,7 @@ async def staged(stack: AsyncExitStack, tmp_path: Path, **options: Any) -> Stage
     running = await stack.enter_async_context(attacked(tmp_path, agent=agent, **options))
     owner = await stack.enter_async_context(started(running))
     session_id = await owner.new()
-    _, secret = running.daemon.tokens.issue("guest", Role.CONTROLLER, SessionId(session_id))
+    _, secret = await running.daemon.tokens.issue("guest", Role.CONTROLLER, SessionId(session_id))
     guest = await stack.enter_async_context(started(running._replace(token=secret)))
     await guest.send(load(session_id, tmp_path, "l"))
     await guest.answer("l")

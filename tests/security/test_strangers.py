@@ -29,7 +29,7 @@ async def wrong(client: httpx.AsyncClient, **headers: str) -> int:
 @pytest.mark.attack("13.7", "wrong tokens are sent until the owner's address is locked out")
 async def test_wrong_tokens_keep_no_right_one_out(tmp_path: Path, http2: bool) -> None:
     async with attacked(tmp_path, http2=http2, limits=FEW) as daemon, daemon.client() as client:
-        _, made = issue(daemon, Role.OBSERVER)
+        _, made = await issue(daemon, Role.OBSERVER)
         assert [await wrong(client) for _ in range(4)] == [401, 401, 429, 429]
         for credential in (daemon.token, made):
             assert (await client.get("/capabilities", headers=bearer(credential))).status_code == 200

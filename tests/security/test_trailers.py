@@ -56,7 +56,7 @@ async def asked_with_trailer(daemon: Running, trailer: tuple[str, str], **header
 async def test_a_trailer_authorises_nobody(tmp_path: Path, http2: bool) -> None:
     async with attacked(tmp_path, http2=http2) as daemon:
         assert await asked_with_trailer(daemon, ("authorization", f"Bearer {daemon.token}")) == 401
-        assert daemon.daemon.tokens.list() == ()
+        assert await daemon.daemon.tokens.list() == ()
 
 
 @VERSIONS
@@ -65,7 +65,7 @@ async def test_a_trailer_is_bounded_as_a_head_is(tmp_path: Path, http2: bool) ->
     async with attacked(tmp_path, http2=http2, limits=Limits(header_bytes=4096)) as daemon:
         trailer = ("x-long", "x" * 9000)
         assert await asked_with_trailer(daemon, trailer, Authorization=f"Bearer {daemon.token}") in (431, 0)
-        assert daemon.daemon.tokens.list() == ()
+        assert await daemon.daemon.tokens.list() == ()
 
 
 @pytest.mark.attack("13.4", "a credential comes in a trailer of a request that waits behind another one")
@@ -81,7 +81,7 @@ async def test_a_trailer_of_a_request_that_waits_for_its_turn_authorises_nobody(
         await peer.send(first.encode() + body + chunked("/tokens", host, trailer, Connection="close"))
         came = await until_closed(peer)
         assert re.findall(rb"HTTP/1\.1 (\d+)", came) == [b"202", b"401"]
-        assert daemon.daemon.tokens.list() == ()
+        assert await daemon.daemon.tokens.list() == ()
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ async def test_trailers_count_against_the_limit_of_heads(tmp_path: Path, trailer
                 await anyio.sleep(0.01)
         await peer.send(b"0\r\n" + tail.removesuffix(b"\r\n"))
         assert (await until_closed(peer, SOON_S)).startswith(b"HTTP/1.1 431 ")
-        assert daemon.daemon.tokens.list() == ()
+        assert await daemon.daemon.tokens.list() == ()
 
 
 @pytest.mark.attack("13.4", "trailers without end fill memory, each byte on its own")

@@ -39,7 +39,7 @@ async def test_a_revoked_token_does_not_come_back_with_a_restart(
     tmp_path: Path, http2: bool, monkeypatch: pytest.MonkeyPatch, overwrites: bool
 ) -> None:
     async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
-        token_id, secret = issue(daemon, Role.OWNER)
+        token_id, secret = await issue(daemon, Role.OWNER)
         FullDisk(monkeypatch, overwrites=overwrites)
         told = await client.delete(f"/tokens/{token_id}")
         assert told.status_code == (204 if overwrites else 507)
@@ -55,8 +55,8 @@ async def test_what_the_disk_did_not_take_is_written_when_it_has_room(
 ) -> None:
     path = tmp_path / "data" / "tokens.json"
     async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
-        token_id, secret = issue(daemon, Role.OBSERVER)
-        _, other = issue(daemon, Role.OBSERVER)
+        token_id, secret = await issue(daemon, Role.OBSERVER)
+        _, other = await issue(daemon, Role.OBSERVER)
         disk = FullDisk(monkeypatch, overwrites=False)
         told = await client.delete(f"/tokens/{token_id}")
         assert (told.status_code, told.json()["code"]) == (507, "credentials_not_stored")

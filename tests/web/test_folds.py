@@ -28,7 +28,7 @@ from tests.web.test_typescript_client import compiled
 from turnwire.core import events as ev
 from turnwire.core.codec import decode, encode
 from turnwire.core.envelope import Form
-from turnwire.core.evolve import FINAL_TOOL_STATUS, fold
+from turnwire.core.evolve import fold
 from turnwire.core.shape import Shape, ShapeFold
 from turnwire.core.state import NOTHING, SessionState
 from turnwire.core.turn import NEXT, TurnState
@@ -39,6 +39,7 @@ from turnwire.server.routes.transcripts import TranscriptQuery, earlier_of, page
 from turnwire.server.streams.history import snapshot_of
 from turnwire.testing.patience import WAIT_S
 from turnwire.testing.plugin import find_tool
+from turnwire.wire.schema.update import FINAL_TOOL_STATUS
 
 FOLDS = Path(__file__).parent / "clients" / "folds.mjs"
 S1 = SessionId("s1")
