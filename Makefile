@@ -7,6 +7,8 @@ STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.docs
 MODULES := web/node_modules/.package-lock.json
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Where this is set, each of the thousands of processes of the tests would compile the whole of turnwire anew.
+export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= 3
 TESTS ?=
 FUZZ_S ?= 60
@@ -14,10 +16,13 @@ REV ?= main
 PHASES ?=
 ROUNDS ?= 5
 FUZZ_EXAMPLES ?= 200
+CHAOS_S ?= 3600
+CHAOS_SEED ?=
+CHAOS_PACE ?= 1
 AGENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check docs bench bench-compare flame walk fuzz peers web page screenshots agents fix clean
+.PHONY: help serve cluster chaos test check docs bench bench-cluster bench-compare flame walk fuzz peers web page screenshots agents fix clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -46,6 +51,12 @@ $(DOCS): $(SERVING) requirements-docs.lock
 serve: $(SERVING) ## start the daemon with its built-in agent
 	$(BIN)/turnwire serve
 
+cluster: $(STAMP) ## start three nodes on one PostgreSQL with nginx before them; needs both programs
+	$(BIN)/python -m scripts.cluster
+
+chaos: $(STAMP) ## disturb a cluster under load for an hour: make chaos CHAOS_S=600
+	CHAOS_STRICT=1 CHAOS_S=$(CHAOS_S) CHAOS_SEED=$(CHAOS_SEED) CHAOS_PACE=$(CHAOS_PACE) $(BIN)/python -m pytest -x tests/cluster/test_faults.py
+
 test: $(STAMP) ## run all tests, or those of a folder: make test TESTS=tests/unit
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
@@ -56,11 +67,12 @@ check: $(STAMP) ## format, lint, types, architecture, generated files
 	$(BIN)/python scripts/draw_turn.py --check
 	$(BIN)/python scripts/write_requirements.py --check
 	$(BIN)/python scripts/write_checklists.py --check
+	$(BIN)/python scripts/write_conformance.py --check
 	$(BIN)/python scripts/write_security.py --check
 	$(BIN)/python scripts/write_troubleshooting.py --check
 	$(BIN)/python scripts/write_man.py --check
 	$(BIN)/python scripts/size_report.py
-	$(BIN)/python -m pytest -q tests/architecture
+	$(BIN)/python -m pytest -q -n $(WORKERS) tests/architecture
 	@if [ -d web/node_modules ]; then npm --prefix web run --silent check; else echo "web: not checked; run: make web"; fi
 
 fix: $(STAMP) ## format, mend what a tool can mend, redraw generated files
@@ -69,6 +81,7 @@ fix: $(STAMP) ## format, mend what a tool can mend, redraw generated files
 	$(BIN)/python scripts/draw_turn.py
 	$(BIN)/python scripts/write_requirements.py
 	$(BIN)/python scripts/write_checklists.py
+	$(BIN)/python scripts/write_conformance.py
 	$(BIN)/python scripts/write_security.py
 	$(BIN)/python scripts/write_troubleshooting.py
 	$(BIN)/python scripts/write_man.py
@@ -98,6 +111,9 @@ agents: $(STAMP) ## run the known agents of npm and PyPI behind a daemon, or som
 
 bench: $(STAMP) ## measure against baselines and against other SDKs, in one run
 	$(BIN)/python -m bench
+
+bench-cluster: $(STAMP) ## measure PostgreSQL and several nodes beside SQLite, about four minutes; needs PostgreSQL
+	$(BIN)/python -m bench.cluster
 
 bench-compare: $(STAMP) ## measure the code here against another revision, in turns: make bench-compare REV=main PHASES="turns bursts"
 	$(BIN)/python -m bench.compare $(REV) $(PHASES) --rounds $(ROUNDS)

@@ -95,14 +95,15 @@ class Running(NamedTuple):
 
 
 def _turnwire(port: int, folder: Path) -> list[str]:
-    return _serve(port, folder, "--data", str(folder / "state"))
+    return serve_command(port, folder, "--data", str(folder / "state"))
 
 
 def _in_memory(port: int, folder: Path) -> list[str]:
-    return _serve(port, folder, "--log", "memory")
+    return serve_command(port, folder, "--log", "memory")
 
 
-def _serve(port: int, folder: Path, *log: str) -> list[str]:
+def serve_command(port: int, folder: Path, *log: str) -> list[str]:
+    """`turnwire serve` as it is measured, with its log where `log` says."""
     # One client asks here as fast as hundreds would.
     options = ["--json", "--port", str(port), "--cwd", str(folder), "--limit", "request_rate=1000000"]
     options += ["--token", TOKEN]

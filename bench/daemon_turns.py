@@ -60,10 +60,11 @@ async def start(daemon: Running) -> Found:
     }
 
 
-async def turns(daemon: Running) -> Found:
-    """One-chunk turns, each after the end of the one before, with one subscriber."""
-    connection = await Connection.open(daemon.port)
-    session_id = await create(connection, daemon)
+async def turns(daemon: Running, through: Running | None = None) -> Found:
+    """One-chunk turns, each after the end of the one before, with one subscriber; perhaps through another node."""
+    through = through or daemon
+    session_id = await create(await Connection.open(daemon.port), daemon)
+    connection = await Connection.open(through.port)
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[float] = loop.create_future()
 
@@ -71,8 +72,8 @@ async def turns(daemon: Running) -> Found:
         if END in came:
             ended.set_result(at)
 
-    stream = await Stream.open(daemon.port, daemon.events(session_id), heard)
-    asked = daemon.prompt(session_id, "one")
+    stream = await Stream.open(through.port, through.events(session_id), heard)
+    asked = through.prompt(session_id, "one")
     used_s = 0.0
     accepted: list[float] = []
     done: list[float] = []
@@ -110,12 +111,13 @@ class Stamps:
         return spread("agent writes → subscriber has it", self._delays[WARM:])
 
 
-async def delay(daemon: Running) -> Found:
-    """From the agent's write to the subscriber's receipt. Both read the same clock."""
+async def delay(daemon: Running, through: Running | None = None) -> Found:
+    """From the agent's write to the subscriber's receipt, perhaps at another node. Both read the same clock."""
+    through = through or daemon
     connection = await Connection.open(daemon.port)
     session_id = await create(connection, daemon)
     stamps = Stamps()
-    stream = await Stream.open(daemon.port, daemon.events(session_id), stamps.heard)
+    stream = await Stream.open(through.port, through.events(session_id), stamps.heard)
     await prompt(connection, daemon.prompt(session_id, f"stamp {STAMPS}"))
     await asyncio.wait_for(stamps.all_here.wait(), WAIT_S)
     stream.close()

@@ -2,8 +2,8 @@
 
 Takes a number of updates; prints one table. The baseline decodes the same lines with bare msgspec and inserts the
 same bodies into SQLite, many in a row and a transaction, nothing else. The loop is everything: link, peer, routing,
-decide, encode, commit, publish, and 1, 10 or 100 followers that read every event. All in one run;
-compare within it only.
+decide, encode, commit, publish, and 1, 10 or 100 followers that read every event. What receipts take of it is CPU,
+with one follower. All in one run; compare within it only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TypeVar
+from unittest.mock import patch
 
 import anyio
 import msgspec
@@ -25,6 +27,7 @@ from turnwire.core.decide import take
 from turnwire.core.draft import Draft
 from turnwire.core.events import AnyEvent, SessionUpdated, TurnEnd
 from turnwire.core.inputs import AgentPieces, AgentReady, CreateSession, Prompt
+from turnwire.core.receipts import Chain
 from turnwire.core.state import NOTHING, SessionState
 from turnwire.ids import AgentSessionId, PromptId, SessionId
 from turnwire.limits import Limits
@@ -33,7 +36,7 @@ from turnwire.log.sqlite_wal import Durability
 from turnwire.runtime.follow import start_of
 from turnwire.runtime.node import Node, open_node
 from turnwire.wire.jsonrpc import raw
-from turnwire.wire.pieces import PieceReader, Pieces
+from turnwire.wire.peek import PieceReader, Pieces
 
 _T = TypeVar("_T")
 
@@ -41,6 +44,8 @@ BATCH = 1024
 FOLLOWERS = (1, 10, 100)
 RUNS = 3
 """Others use the machine too: of several runs, the best tells most about the code."""
+PAIRS = 9
+"""Loops with and without receipts: a share that small needs more than a few."""
 PROMPT = raw([{"type": "text", "text": "go"}])
 
 
@@ -108,6 +113,65 @@ async def _timed(node: Node, log: SqliteEventLog, session_id: SessionId, expecte
     return time.perf_counter() - begun
 
 
+def receipts_share(lines: list[bytes]) -> str:
+    """What receipts take of the loop's CPU, all threads: inside of the chain, and against the loop without one.
+
+    The first is of one run, so that whatever else uses the machine meets both parts of it; the second also has
+    what is not inside, and needs a quiet machine.
+    """
+    shares: list[float] = []
+    spent: list[tuple[float, float]] = []
+    for _ in range(PAIRS):
+        with patch.multiple(Chain, seal=_unsealed, take=_untaken, copy=_itself):
+            without = _cpu(lines)
+        clock = _InsideChain()
+        with patch.multiple(Chain, seal=clock.around(Chain.seal), take=clock.around(Chain.take)):
+            whole = _cpu(lines)
+        spent.append((without, whole))
+        shares.append(clock.spent / whole)
+    without, whole = map(min, zip(*spent, strict=True))
+    spread = f"{min(shares):.1%} to {max(shares):.1%}"
+    return f"{median(shares):.1%} ({spread} in {PAIRS} loops), against loops without them {1 - without / whole:.1%}"
+
+
+def _cpu(lines: list[bytes]) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.process_time()
+        anyio.run(whole_loop, lines, 1, Path(folder) / "loop.sqlite")
+        return time.process_time() - begun
+
+
+class _InsideChain:
+    """The CPU that calls of a chain take, those inside of others once."""
+
+    def __init__(self) -> None:
+        self.spent = 0.0
+        self._depth = 0
+
+    def around(self, function: Callable[..., None]) -> Callable[..., None]:
+        def timed(*given: object) -> None:
+            begun = time.thread_time()
+            self._depth += 1
+            function(*given)
+            self._depth -= 1
+            if not self._depth:
+                self.spent += time.thread_time() - begun
+
+        return timed
+
+
+def _unsealed(chain: Chain, events: list[AnyEvent], bodies: list[bytes], runs: object) -> None:
+    """No receipts."""
+
+
+def _untaken(chain: Chain, bodies: list[bytes], runs: object) -> None:
+    """No hash."""
+
+
+def _itself(chain: Chain) -> Chain:
+    return chain
+
+
 def _running() -> SessionState:
     draft = Draft(NOTHING, 0, Limits())
     take(draft, CreateSession(at=0, session_id=SessionId("s"), cwd="/"))
@@ -131,11 +195,17 @@ def stages(lines: list[bytes]) -> tuple[dict[str, float], list[bytes]]:
 
     reader, parts = PieceReader(), range(0, len(lines), BATCH)
     found = timed("read", lambda: [each for at in parts for each in reader.read(lines[at : at + BATCH])])
-    inputs = [AgentPieces(at=0, kind=each.kind, updates=each.updates) for each in found if isinstance(each, Pieces)]
+    inputs = [
+        AgentPieces(at=0, kind=each.kind, updates=each.updates, lines=each.lines)
+        for each in found
+        if isinstance(each, Pieces)
+    ]
     draft = Draft(_running(), 4, Limits())
     timed("decide", lambda: [take(draft, each) for each in inputs])
     events: list[AnyEvent] = [each for each in draft.events if isinstance(each, SessionUpdated)]
-    return spent, timed("encode", partial(encode_all, events))
+    bodies = timed("encode", partial(encode_all, events))
+    timed("receipts", lambda: Chain().take(bodies, draft.runs))
+    return spent, bodies
 
 
 def main(updates: int) -> None:
@@ -158,6 +228,7 @@ def main(updates: int) -> None:
     each = ", ".join(f"{name} {1e6 * spent / updates:.2f}" for name, spent in costs.items())
     print(f"pure stages of the loop alone, µs/event: {each}; together {1e6 * sum(costs.values()) / updates:.2f}")
     print("the rest of the loop is the commit, publish and followers")
+    print(f"receipts: share of the loop's CPU {receipts_share(lines)}")
 
 
 def _row(name: str, spent: float, base: float, updates: int) -> None:

@@ -18,7 +18,8 @@ from anyio.lowlevel import checkpoint
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnwire.server.bodies import HeldBytes
-from turnwire.server.http2 import MOST_FRAME, PREFACE, Http2Connection
+from turnwire.server.endpoint import HTTP2_PREFACE
+from turnwire.server.http2 import MOST_FRAME, Http2Connection
 
 HEADER_BYTES = 1024
 ANSWER = b"x" * 40_000
@@ -105,7 +106,7 @@ def http2(data: bytes) -> None:
 
 async def _connection(data: bytes) -> None:
     step = (data[0] if data else 0) % 64 * 8 + 1
-    data = PREFACE + data[1:]
+    data = HTTP2_PREFACE + data[1:]
     transport, heads = _Transport(), HeldBytes(10**9)
     with anyio.fail_after(LONGEST_S):
         async with anyio.create_task_group() as tasks:
@@ -154,7 +155,7 @@ def _said(*, window: int = 65_535, method: str = "GET", bodies: int = 0, resets:
         if resets:
             client.reset_stream(stream_id)
     client.ping(b"12345678")
-    return client.data_to_send().removeprefix(PREFACE)
+    return client.data_to_send().removeprefix(HTTP2_PREFACE)
 
 
 def _frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:

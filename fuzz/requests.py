@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import tempfile
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from contextlib import aclosing, suppress
+from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import anyio
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
+from sniffio import current_async_library_cvar
 from starlette.types import Message, Scope
 
 from turnwire.limits import Limits
@@ -44,11 +47,18 @@ class Stage:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.failures: list[str] = []
+        # As where a program is run by anyio: callbacks start tasks, too.
+        self._context = copy_context()
+        self._context.run(current_async_library_cvar.set, "asyncio")
         self._ready = asyncio.Event()
-        self._serving = self.loop.create_task(self._serve())
-        self.loop.run_until_complete(self._ready.wait())
+        self._serving = self._context.run(self.loop.create_task, self._serve())
+        self.run(self._ready.wait())
         logging.getLogger("turnwire").addHandler(_Failures(self.failures))
         logging.getLogger("turnwire").propagate = False
+
+    def run(self, do: Coroutine[Any, Any, object]) -> None:
+        """Run it to its end."""
+        self._context.run(self.loop.run_until_complete, do)
 
     async def _serve(self) -> None:
         folder = Path(tempfile.mkdtemp(prefix="turnwire-fuzz-"))
@@ -123,7 +133,7 @@ def rest(data: bytes) -> None:
         "server": ("127.0.0.1", 4170),
     }  # fmt: skip
     statuses: list[int] = []
-    stage.loop.run_until_complete(stage.bounded(_request(stage, scope, body, statuses)))
+    stage.run(stage.bounded(_request(stage, scope, body, statuses)))
     assert not OWN_FAILURES.intersection(statuses), statuses
     _check(stage)
 
@@ -154,7 +164,7 @@ def acp(data: bytes) -> None:
     """Lines of a client are each taken or refused, and all that it is sent are frames."""
     stage = _stage()
     sent: list[bytes] = []
-    stage.loop.run_until_complete(stage.bounded(_client(stage, data.split(b"\n"), sent)))
+    stage.run(stage.bounded(_client(stage, data.split(b"\n"), sent)))
     for each in sent:
         decode(each)
     _check(stage)

@@ -20,8 +20,15 @@ from turnwire.runtime.last_frames import KEPT_BYTES, LastFrames
 from turnwire.wire.jsonrpc import Batch, Frame, Notification, Request, decode, encode
 from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 from turnwire.wire.ndjson import LineReader
-from turnwire.wire.peek import UpdateParams, peek_session_id, peek_update, peek_update_params, read_update_line
-from turnwire.wire.pieces import PieceReader, Pieces
+from turnwire.wire.peek import (
+    PieceReader,
+    Pieces,
+    UpdateParams,
+    peek_session_id,
+    peek_update,
+    peek_update_params,
+    read_update_line,
+)
 
 MAX_BYTES = 64
 """A line may have so many bytes here, so that short inputs reach the bound."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from turnwire.core import events, turn
-from turnwire.core.events import Event, TurnEvent
+from turnwire.core.events import Event, TerminalEvent, TurnEvent
 from turnwire.core.turn import ACTIVE, NEXT, TERMINAL, TurnState
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "turn.md"
@@ -96,7 +96,7 @@ def _about(kind: type[Event], legal: set[type[Event]]) -> str:
 def _kinds() -> Iterator[type[Event]]:
     """The event classes in the order in which they are written."""
     for each in vars(events).values():
-        if isinstance(each, type) and issubclass(each, Event) and each not in (Event, TurnEvent):
+        if isinstance(each, type) and issubclass(each, Event) and each not in (Event, TurnEvent, TerminalEvent):
             yield each
 
 

@@ -11,8 +11,8 @@ cd "$(dirname "$0")/.."
 
 PYTHON=${PYTHON:-python3}
 PEERS=.peers
-PY_V1=agent-client-protocol[http]==0.12.1
-PY_V2=agent-client-protocol[http]==1.0.0rc3
+PY_V1='agent-client-protocol[http]==0.12.1'
+PY_V2='agent-client-protocol[http]==1.0.0rc3'
 NODE_SDK=@agentclientprotocol/sdk@2.4.0
 # The ACP SDK leaves the choice of a WebSocket to its user.
 NODE_WS=ws@8.22.2

@@ -38,6 +38,7 @@ class Item(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tests: list[str] = []
     exempt: str = ""
     missing: str = ""
+    unjudged: str = ""
 
 
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
