@@ -21,7 +21,7 @@ from tests.server.reading import is_end, open_session, reading
 from tests.server.seats import Seat, blocks
 from tests.support.certificates import self_signed
 from tests.support.daemons import SCRIPTED, Running, running_daemon
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, schema_of
 
 from turnwire.core import events as ev
 from turnwire.errors import AnswerLost, LogUnavailable
@@ -32,6 +32,7 @@ from turnwire.runtime.elsewhere import Elsewhere
 from turnwire.server.daemon import prompts
 from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import raw
+from turnwire.wire.sse import SseReader
 
 pytestmark = pytest.mark.anyio
 
@@ -181,6 +182,44 @@ async def test_a_prompt_as_large_as_a_body_may_be_goes_to_its_owner_whichever_no
         text = "say 1 hello\n#" + "#" * (limits.body_bytes - len(small))
         assert (await there.run(text)).prompt_id in {each["promptId"] for each in await turns(here)}
         assert await answered_forwards(at_two) == 1
+
+
+@pytest.mark.requirement("G9")
+async def test_a_node_that_has_lost_a_session_and_does_not_know_it_yet_takes_no_cursor_for_a_wrong_one(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    async with (
+        two_nodes(postgres, tmp_path) as (one, two),
+        one.client() as at_one,
+        two.client() as at_two,
+    ):
+        session_id = SessionId(await open_session(one))
+        here, there = Seat(one, at_one, session_id), Seat(two, at_two, session_id)
+        await here.run("say 1 hello")
+        # What a node finds that was frozen for longer than its lease: the session was taken from it.
+        postgres.ask(
+            f"update tw_sessions set owner = null, fence = fence + 1 where name = '{session_id}'",
+            schema_of(two.daemon.settings.log),
+        )
+        await there.run("say 1 behind-its-back")
+        seen = (await two.daemon.node.head(session_id)).head
+        assert one.daemon.node.loaded[session_id].head < seen, "the first node knows it: nothing is tested here"
+
+        part = await here.get(f"log?after={seen}")
+        assert (part["events"], part["lastEventId"]) == ([], seen)
+        told: list[tuple[str | None, str]] = []
+        async with at_one.stream(
+            "GET", f"/session/{session_id}/events", headers={"Last-Event-ID": str(seen)}
+        ) as answer:
+            sse, chunks = SseReader(64 * KiB), answer.aiter_raw()
+            with anyio.fail_after(WAIT_S):
+                while not told or told[-1][1] != "turn_complete":
+                    told += [(each.id, each.event) for each in sse.feed(await anext(chunks))]
+                    if told and told[-1][1] == "replay_complete":
+                        # By this the first node finds out, and goes on as one that reads.
+                        await here.prompt("say 1 more")
+        assert told[0][1] == "replay_complete"
+        assert [each for each, _ in told[1:]] == [str(seen + n) for n in range(1, len(told))]
 
 
 @pytest.mark.requirement("G3")

@@ -88,8 +88,12 @@ class EventLog(Protocol):
         """Begin an empty log. Raises `SessionExists`."""
         ...
 
-    async def head(self, session_id: SessionId) -> SessionHead:
-        """Where the session's log stands. Raises `SessionNotFound`."""
+    async def head(self, session_id: SessionId, *, anew: bool = False) -> SessionHead:
+        """Where the session's log stands. Raises `SessionNotFound`.
+
+        `anew`: as it is stored now. An owner knows the head by heart, also for a moment after another life took the
+        session over (L12): whoever is about to say that there is no such event asks this way.
+        """
         ...
 
     async def append(

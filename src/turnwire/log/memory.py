@@ -46,7 +46,7 @@ class MemoryEventLog:
         self._sessions[session_id] = _Session(epoch, first)
         return self._head(session_id)
 
-    async def head(self, session_id: SessionId) -> SessionHead:
+    async def head(self, session_id: SessionId, *, anew: bool = False) -> SessionHead:
         """Where the session's log stands. Raises `SessionNotFound`."""
         self._find(session_id)
         return self._head(session_id)

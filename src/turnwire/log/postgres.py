@@ -99,7 +99,7 @@ class PostgresEventLog:
         held.take(row)
         return held.head
 
-    async def head(self, session_id: SessionId) -> SessionHead:
+    async def head(self, session_id: SessionId, *, anew: bool = False) -> SessionHead:
         """Where the session's log stands, after every append of ours that may still be stored (L6, L12)."""
         self._check_known(session_id)
         held = self._held.get(session_id)
@@ -113,7 +113,7 @@ class PostgresEventLog:
                 if held.head.head != DELETED:
                     # What was stored without an answer was not told to anybody.
                     self.bell.tell({session_id: held.head.head})
-            if held.standing is Standing.HELD:
+            if held.standing is Standing.HELD and not anew:
                 return held.head
         return head_of(session_id, (await self._found(session_id))[1:5])
 

@@ -151,8 +151,11 @@ class SqliteEventLog:
         rules.check_session_id(session_id)
         return await self._writer.run(Create(session_id, epoch, first))
 
-    async def head(self, session_id: SessionId) -> SessionHead:
-        """Where the session's log stands, after every change whose caller was cancelled (L6)."""
+    async def head(self, session_id: SessionId, *, anew: bool = False) -> SessionHead:
+        """Where the session's log stands, after every change whose caller was cancelled (L6).
+
+        Nobody else writes, so nothing is newer than what is known.
+        """
         self._check_open()
         if self._writer.is_unsure(session_id):
             return await self._writer.run(Look(session_id))

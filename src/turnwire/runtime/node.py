@@ -355,10 +355,10 @@ class Node:
         """What of a session's background work counts as running now."""
         return still_running(state.work, self._clock.now_ms(), self._limits.unlisted_work_s)
 
-    async def head(self, session_id: SessionId) -> SessionHead:
-        """Where the session's log stands. Raises `SessionNotFound`."""
+    async def head(self, session_id: SessionId, *, anew: bool = False) -> SessionHead:
+        """Where the session's log stands; see `EventLog.head`. Raises `SessionNotFound`."""
         await self.settle(session_id)
-        return await self._log.head(session_id)
+        return await self._log.head(session_id, anew=anew)
 
     async def retain(self, session_id: SessionId, *, keep_events: int) -> int:
         """Forget all but the newest events; what they folded to is kept. Returns the oldest kept offset."""

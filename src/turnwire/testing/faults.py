@@ -223,8 +223,8 @@ class FaultyLog:
     async def create(self, session_id: SessionId) -> SessionHead:
         return await self._do("create", lambda: self._log.create(session_id))
 
-    async def head(self, session_id: SessionId) -> SessionHead:
-        return await self._do("head", lambda: self._log.head(session_id))
+    async def head(self, session_id: SessionId, *, anew: bool = False) -> SessionHead:
+        return await self._do("head", lambda: self._log.head(session_id, anew=anew))
 
     async def append(
         self, session_id: SessionId, bodies: Sequence[bytes], *, expected: int, unsettled: bool, durable: bool

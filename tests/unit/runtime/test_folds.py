@@ -197,8 +197,8 @@ async def test_a_view_newer_than_the_head_that_was_read_says_its_own_offset() ->
     class Moving(FaultyLog):
         """While the head is being asked for, somebody else goes on and keeps a view."""
 
-        async def head(self, session_id: SessionId) -> SessionHead:
-            before = await super().head(session_id)
+        async def head(self, session_id: SessionId, *, anew: bool = False) -> SessionHead:
+            before = await super().head(session_id, anew=anew)
             more = [*map(chunk, range(10))]
             await self.append(
                 session_id, [*map(encode, more)], expected=before.head, unsettled=False, durable=False

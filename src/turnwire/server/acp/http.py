@@ -32,7 +32,7 @@ from turnwire.server.acp.registry import AcpConnections, KeptConnection
 from turnwire.server.acp.rpc import failure_of, refusal
 from turnwire.server.bodies import BodyKind
 from turnwire.server.endpoint import Call, Endpoint, Stream, refuse
-from turnwire.server.streams.session_stream import EPOCH_HEADERS, Lost, oldest, read_offset, why_lost
+from turnwire.server.streams.session_stream import EPOCH_HEADERS, Lost, read_offset, start_at
 from turnwire.server.streams.stream import RETRY, Pace, Writer, fill_stream, run_stream
 from turnwire.wire.jsonrpc import INVALID_REQUEST, Batch, Frame, Notification, Request, decode
 from turnwire.wire.methods import INITIALIZE
@@ -191,13 +191,11 @@ async def _start(call: Call, session_id: SessionId) -> _Start:
     """What the client's cursor stands for. Raises `BadRequest`, `SessionNotFound`."""
     headers = call.request.headers
     offset = read_offset(headers.get("last-event-id"))
-    head = await call.daemon.node.head(session_id)
     if offset is None:
-        return _Start(head.epoch, None, None)
-    epoch = next((value for name in EPOCH_HEADERS if (value := headers.get(name))), head.epoch)
-    after = Position(Epoch(epoch), offset)
-    lost = why_lost(after, head)
-    return _Start(head.epoch, after if lost is None else oldest(head), lost)
+        return _Start((await call.daemon.node.head(session_id)).epoch, None, None)
+    epoch = next((Epoch(value) for name in EPOCH_HEADERS if (value := headers.get(name))), None)
+    head, after, lost = await start_at(call.daemon.node, session_id, epoch, offset)
+    return _Start(head.epoch, after, lost)
 
 
 class _SessionStream:

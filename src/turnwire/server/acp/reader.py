@@ -51,7 +51,7 @@ from turnwire.server.acp.frame_writer import Fold, FramePage, FrameWriter, Write
 from turnwire.server.acp.plain_updates import PlainRuns
 from turnwire.server.acp.subscription import READABLE, Signal, Start, Subscription, SubscriptionState, ToldOn, step
 from turnwire.server.daemon import Daemon
-from turnwire.server.streams.session_stream import Lost
+from turnwire.server.streams.session_stream import Lost, start_at
 from turnwire.wire.jsonrpc import Notification, encode, raw
 from turnwire.wire.methods import STATE_RESYNC_REQUIRED
 
@@ -255,10 +255,13 @@ class Reader:
         subscription, node = self._subscription, self._client.daemon.node
         start, generation = subscription.start, subscription.generation
         assert start is not None, "readers begin only where the client is attached"
-        head = await node.head(subscription.session_id)
-        after, first = self._after, head.first - 1
-        if after is not None:
+        after = self._after
+        if after is None:
+            head = await node.head(subscription.session_id)
+        else:
+            head, _, _ = await start_at(node, subscription.session_id, *after)
             check_position(head, after)
+        first = head.first - 1
         told = subscription.cursor if after is None else after.offset
         if told < first:
             subscription.put(resync(subscription.session_id, Lost("trimmed", told, first + 1)), 0)

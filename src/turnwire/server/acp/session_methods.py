@@ -37,9 +37,9 @@ from turnwire.errors import (
     TurnwireError,
 )
 from turnwire.ids import UNNAMED, AgentName, Epoch, SessionId
-from turnwire.log.base import Position
+from turnwire.log.base import Position, SessionHead
 from turnwire.log.rules import check_position
-from turnwire.runtime.node import Fork
+from turnwire.runtime.node import Fork, Node
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ClientState, NotificationRow, Row
 from turnwire.server.acp.prompt_methods import answer_from_log, cancel_input, drop_waiting, give_owed, owed_upto
@@ -48,6 +48,7 @@ from turnwire.server.acp.subscription import Start
 from turnwire.server.daemon import configuration
 from turnwire.server.daemon.creation import check_cwd, checked_setup, create_session, hear_agent
 from turnwire.server.daemon.session_list import SessionEntry, Wanted
+from turnwire.server.streams.session_stream import start_at
 from turnwire.wire.jsonrpc import Request, invalid_params, raw
 from turnwire.wire.methods import (
     SESSION_ATTACH,
@@ -242,6 +243,17 @@ async def enter(
         raise
 
 
+async def _honoured(node: Node, session_id: SessionId, history: HistoryPolicy) -> SessionHead:
+    """Where the log stands, if it has what the client wants to go on behind. Raises `PositionLost`."""
+    epoch = None if history.epoch is None else Epoch(history.epoch)
+    if history.after:
+        head, _, _ = await start_at(node, session_id, epoch, history.after)
+    else:
+        head = await node.head(session_id)
+    check_position(head, Position(epoch or head.epoch, history.after or head.first - 1))
+    return head
+
+
 async def _enter(
     client: ClientState,
     request: Request,
@@ -254,9 +266,7 @@ async def _enter(
     daemon = client.daemon
     daemon.check_open()
     client.check(session_id)
-    log = await daemon.node.head(session_id)
-    epoch = log.epoch if history.epoch is None else Epoch(history.epoch)
-    check_position(log, Position(epoch, history.after or log.first - 1))
+    log = await _honoured(daemon.node, session_id, history)
     subscription = client.subscription(session_id)
     was_here = subscription.client_id is not None
     client_id = subscription.client_id or await daemon.clients.attach(session_id, client.who, connected=True)

@@ -22,8 +22,8 @@ from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
 from turnwire.server.streams.audience import tell_session
 from turnwire.server.streams.history import snapshot_of
 from turnwire.server.streams.many_stream import ManyStream, read_cursor
-from turnwire.server.streams.session_stream import EPOCH_HEADERS, PATH, SessionStream, oldest, read_offset, why_lost
-from turnwire.server.streams.shaped import shaped_ring
+from turnwire.server.streams.session_stream import EPOCH_HEADERS, PATH, SessionStream, read_offset, start_at
+from turnwire.server.streams.shaped import ShapedLog, shaped_ring
 from turnwire.server.streams.stream import run_stream
 from turnwire.wire.jsonrpc import raw
 
@@ -75,15 +75,14 @@ async def session_events(call: Call, send: Send) -> None:
     query: EventsQuery = call.query
     offset = read_offset(call.request.headers.get("last-event-id") or query.after)
     session = await call.daemon.node.peek(call.session_id)
-    head = await call.daemon.node.head(call.session_id)
     opening: list[bytes] = []
-    position = Position(session.epoch, session.tail.head)
-    if offset is not None:
-        position = Position(_epoch(call) or head.epoch, offset)
-        lost = why_lost(position, head)
+    if offset is None:
+        head = await call.daemon.node.head(call.session_id)
+        position = Position(session.epoch, session.tail.head)
+    else:
+        head, position, lost = await start_at(call.daemon.node, call.session_id, _epoch(call), offset)
         if lost is not None:
             opening.append(lost.frame(call.session_id))
-            position = oldest(head)
     if query.snapshot:
         frame, folded = await _snapshot(call, session)
         opening.append(frame)
@@ -109,32 +108,41 @@ def _epoch(call: Call) -> Epoch | None:
 async def part_of_log(call: Call) -> Reply:
     """Some events of one session, bounded in number and bytes."""
     query: LogQuery = call.query
-    node, limits = call.daemon.node, call.daemon.limits
+    node = call.daemon.node
     ring = shaped_ring(node, await node.tail(call.session_id), call.session_id, query.shape)
-    head = await node.head(call.session_id)
-    position = Position(_epoch(call) or head.epoch, read_offset(query.after) or 0)
-    events: list[Raw] = []
-    lost = why_lost(position, head)
-    if lost is not None:
-        events.append(raw(lost.envelope(call.session_id)))
-        position = oldest(head)
-    fold = await ring.log.fold_at(position.offset)
-    if fold.offset > position.offset:
-        raise PositionLost("what follows this position is not kept any more; ask again", why="trimmed")
-    upto, size = min(position.offset + query.limit, head.head), 0
-    while fold.offset < upto and size < limits.page_bytes:
-        fold, lines = await ring.log.read(fold, upto, Form.LINE)
-        size += sum(map(len, lines))
-        events += (Raw(line) for each in lines for line in each.splitlines())
+    head, position, lost = await start_at(node, call.session_id, _epoch(call), read_offset(query.after) or 0)
+    events: list[Raw] = [] if lost is None else [raw(lost.envelope(call.session_id))]
+    lines, reached = await _lines(ring.log, position.offset, min(position.offset + query.limit, head.head))
     return Reply(
         LogPart(
             session_id=call.session_id,
             event_epoch=head.epoch,
             last_event_id=head.head,
-            next_after=fold.offset,
-            events=events,
+            next_after=reached,
+            events=events + lines,
         )
     )
+
+
+async def _lines(log: ShapedLog, after: int, upto: int) -> tuple[list[Raw], int]:
+    """Events as lines, a page at most, and where they end: before `upto` too where that is not shown here yet."""
+    try:
+        fold = await log.fold_at(after)
+    except PositionLost as error:
+        if error.context.get("why") != "ahead":
+            raise
+        return [], after
+    if fold.offset > after:
+        raise PositionLost("what follows this position is not kept any more; ask again", why="trimmed")
+    events: list[Raw] = []
+    size = 0
+    while fold.offset < upto and size < log.limits.page_bytes:
+        fold, lines = await log.read(fold, upto, Form.LINE)
+        if not lines:
+            break
+        size += sum(map(len, lines))
+        events += (Raw(line) for each in lines for line in each.splitlines())
+    return events, fold.offset
 
 
 # -- many sessions -------------------------------------------------------------------------------------------
@@ -149,7 +157,7 @@ async def many_events(call: Call, send: Send) -> None:
         try:
             # Opening it first lets its tail know whether it is closed: then the stream can end.
             await call.daemon.node.peek(session_id)
-            stream.add_named(await call.daemon.node.head(session_id))
+            await stream.add_named(session_id)
         except SessionNotFound:
             stream.add_missing(session_id)
     await run_stream(call, send, {}, stream.run_named if wanted else stream.run_all)

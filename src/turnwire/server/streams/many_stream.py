@@ -77,16 +77,22 @@ class ManyStream:
 
     # -- what the stream begins with -----------------------------------------------------------------------
 
-    def add_named(self, head: SessionHead) -> None:
-        """A session that was asked for."""
-        came_with, position = self._came_with, Position(head.epoch, head.head)
-        if came_with is not None:
-            named = came_with.named.get(tag_of(head.session_id, head.epoch))
-            if named is None:
-                self._lose(head, Lost("epoch", 0, head.first))
-                return
-            position = Position(head.epoch, named)
-        self._resume(head, position)
+    async def add_named(self, session_id: SessionId) -> None:
+        """A session that was asked for. Raises `SessionNotFound`."""
+        node, came_with = self._daemon.node, self._came_with
+        head = await node.head(session_id)
+        if came_with is None:
+            self._resume(head, Position(head.epoch, head.head))
+            return
+        named = came_with.named.get(tag_of(session_id, head.epoch))
+        if named is None or named > head.head:
+            # As in `start_at`: another node may have gone on, or begun anew, without this one having noticed.
+            head = await node.head(session_id, anew=True)
+            named = came_with.named.get(tag_of(session_id, head.epoch))
+        if named is None:
+            self._lose(head, Lost("epoch", 0, head.first))
+        else:
+            self._resume(head, Position(head.epoch, named))
 
     def add_missing(self, session_id: SessionId) -> None:
         """A session that was asked for and is not there. Raises `SessionNotFound` if nobody can have seen it."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from turnwire.core.envelope import stream_frame
 from turnwire.core.shape import Shape
 from turnwire.errors import BadRequest, PositionLost
-from turnwire.ids import ClientId, PromptId, SessionId
+from turnwire.ids import ClientId, Epoch, PromptId, SessionId
 from turnwire.log import rules
 from turnwire.log.base import Position, SessionHead
 from turnwire.runtime.follow import Page
@@ -80,6 +80,27 @@ def why_lost(after: Position, head: SessionHead) -> Lost | None:
     """What is wrong with a position, if anything is."""
     reason = rules.why_lost(head, after)
     return None if reason is None else Lost(reason, after.offset, head.first)
+
+
+class Start(NamedTuple):
+    """Where a reader begins."""
+
+    head: SessionHead
+    after: Position
+    """Its cursor, or the oldest event if that cannot be honoured."""
+    lost: Lost | None
+
+
+async def start_at(node: Node, session_id: SessionId, epoch: Epoch | None, offset: int) -> Start:
+    """What a cursor stands for; without an epoch it is of the life that there is. Raises `SessionNotFound`."""
+    for anew in (False, True):
+        head = await node.head(session_id, anew=anew)
+        after = Position(epoch or head.epoch, offset)
+        lost = why_lost(after, head)
+        if lost is None:
+            return Start(head, after, None)
+    # The second look was at what is stored: another node may have gone on without this one having noticed.
+    return Start(head, oldest(head), lost)
 
 
 def oldest(head: SessionHead) -> Position:

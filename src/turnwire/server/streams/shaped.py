@@ -66,13 +66,17 @@ class ShapedLog:
     async def fold_at(self, offset: int, *, is_whole: bool = False) -> ShapeFold:
         """A fold that stands behind this event, or behind what was trimmed.
 
-        `is_whole`: one that never gets stuck. Raises `SessionNotFound`, `PositionLost` if it is trimmed meanwhile.
+        `is_whole`: one that never gets stuck. Raises `SessionNotFound`, and `PositionLost` if it is
+        trimmed meanwhile or not shown here yet.
         """
         head = await self._log.head(self.session_id)
         fold = None if is_whole else self._nearest(head.first - 1, offset)
         fold = fold or await self._first(head.first - 1)
         while fold.offset < offset and not fold.is_stuck:
-            fold.pass_over(await self._bodies(fold, offset - fold.offset))
+            bodies = await self._bodies(fold, offset - fold.offset)
+            if not bodies:
+                raise PositionLost("this event is not shown here yet; ask again", why="ahead", head=fold.offset)
+            fold.pass_over(bodies)
             self.keep(fold)
         return await self.fold_at(offset, is_whole=True) if fold.is_stuck else fold
 
