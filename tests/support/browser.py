@@ -90,7 +90,8 @@ class Watch:
 
 def need_browser() -> str:
     """The browser's program. Without it the test is skipped; see `find_tool`."""
-    for name in ("chromium", "chromium-browser", "google-chrome"):
+    # The first is Chromium without windows: the others start processes for the interface around each page as well.
+    for name in ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"):
         if (path := shutil.which(name)) is not None:
             return path
     return find_tool("chromium")
