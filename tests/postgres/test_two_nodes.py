@@ -30,6 +30,7 @@ from turnwire.limits import KiB, Limits
 from turnwire.log.bell import SharedLog
 from turnwire.runtime.elsewhere import Elsewhere
 from turnwire.server.daemon import prompts
+from turnwire.server.streams.many_stream import ManyCursor, tag_of
 from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import raw
 from turnwire.wire.sse import SseReader
@@ -207,6 +208,15 @@ async def test_a_node_that_has_lost_a_session_and_does_not_know_it_yet_takes_no_
 
         part = await here.get(f"log?after={seen}")
         assert (part["events"], part["lastEventId"]) == ([], seen)
+        many = ManyCursor()
+        many.place(tag_of(session_id, part["eventEpoch"]), seen)
+        for path in ("/events", f"/events?session={session_id}"):
+            async with at_one.stream("GET", path, headers={"Last-Event-ID": many.text().decode()}) as answer:
+                sse, chunks = SseReader(64 * KiB), answer.aiter_raw()
+                with anyio.fail_after(WAIT_S):
+                    while not (first := list(sse.feed(await anext(chunks)))):
+                        pass
+                assert [each.event for each in first] == ["replay_complete"]
         told: list[tuple[str | None, str]] = []
         async with at_one.stream(
             "GET", f"/session/{session_id}/events", headers={"Last-Event-ID": str(seen)}

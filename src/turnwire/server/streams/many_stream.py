@@ -79,20 +79,13 @@ class ManyStream:
 
     async def add_named(self, session_id: SessionId) -> None:
         """A session that was asked for. Raises `SessionNotFound`."""
-        node, came_with = self._daemon.node, self._came_with
-        head = await node.head(session_id)
+        came_with, head = self._came_with, await self._daemon.node.head(session_id)
         if came_with is None:
             self._resume(head, Position(head.epoch, head.head))
-            return
-        named = came_with.named.get(tag_of(session_id, head.epoch))
-        if named is None or named > head.head:
-            # As in `start_at`: another node may have gone on, or begun anew, without this one having noticed.
-            head = await node.head(session_id, anew=True)
-            named = came_with.named.get(tag_of(session_id, head.epoch))
-        if named is None:
+        elif (named := came_with.named.get(tag_of(session_id, head.epoch))) is None:
             self._lose(head, Lost("epoch", 0, head.first))
         else:
-            self._resume(head, Position(head.epoch, named))
+            await self._resume_named(head, Position(head.epoch, named))
 
     def add_missing(self, session_id: SessionId) -> None:
         """A session that was asked for and is not there. Raises `SessionNotFound` if nobody can have seen it."""
@@ -110,7 +103,7 @@ class ManyStream:
             if came_with is None:
                 self._resume(head, Position(head.epoch, head.head))
             elif tag in came_with.named:
-                self._resume(head, Position(head.epoch, came_with.named[tag]))
+                await self._resume_named(head, Position(head.epoch, came_with.named[tag]))
             elif came_with.rest:
                 rest ^= digest(tag, head.head)
                 self._resume(head, Position(head.epoch, head.head))
@@ -119,6 +112,12 @@ class ManyStream:
                 self._resume(head, oldest(head))
         if came_with is not None and came_with.rest != rest:
             self._opening.append(Lost(UNNAMED, 0, None).frame(None))
+
+    async def _resume_named(self, head: SessionHead, position: Position) -> None:
+        if position.offset > head.head:
+            # As in `start_at`: another node may have shown what this one has not heard of yet.
+            head = await self._daemon.node.head(head.session_id, anew=True)
+        self._resume(head, position)
 
     def _resume(self, head: SessionHead, position: Position) -> None:
         lost = why_lost(position, head)
