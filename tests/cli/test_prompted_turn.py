@@ -57,6 +57,9 @@ class WaitingAsker:
     def __init__(self) -> None:
         self.asked = anyio.Event()
 
+    def stop_line(self) -> None:
+        pass
+
     async def ask(self, permission: Any) -> None:
         self.asked.set()
         await anyio.sleep_forever()

@@ -83,7 +83,7 @@ def test_a_question_that_is_answered_elsewhere_is_taken_back(daemon: Served) -> 
         body = {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
         daemon.ask("POST", f"/session/{session}/permissions/{request}", body)
         terminal.until("selected allow_once")
-        assert "the permission request is closed" in terminal.shown
+        assert "\nturnwire: the permission request is closed" in terminal.shown
         assert terminal.finish() == 0
 
 

@@ -144,14 +144,22 @@ class Dialogue(Protocol):
 class PlainDialogue:
     """The terminal of this process, without any line editor."""
 
+    def __init__(self) -> None:
+        self.is_in_a_line = False
+        """What was asked for stands there, and the answer is being written behind it."""
+
     def show(self, block: Text) -> None:
         print_block(block, err=True)
 
     async def line(self, prompt: str) -> str | None:
         sys.stderr.write(prompt)
         sys.stderr.flush()
-        # No thread, because one would outlive us.
-        await anyio.wait_readable(sys.stdin)
+        self.is_in_a_line = True
+        try:
+            # No thread, because one would outlive us.
+            await anyio.wait_readable(sys.stdin)
+        finally:
+            self.is_in_a_line = False
         # A terminal gives whole lines.
         line = os.read(sys.stdin.fileno(), 4096)
         return line.decode(errors="replace").rstrip("\r\n") if line else None
@@ -190,12 +198,19 @@ class Asker:
         self._alone = alone
         """Nobody else can answer: the agent is ours."""
         self._turn = anyio.Lock()
+        self._dialogue = PlainDialogue()
+
+    def stop_line(self) -> None:
+        """What is told next begins a line of its own, also while somebody is being asked."""
+        if self._dialogue.is_in_a_line:
+            self._dialogue.is_in_a_line = False
+            sys.stderr.write("\n")
 
     async def ask(self, permission: PermissionRequest) -> Reply | None:
         """The answer; none leaves the request open."""
         if can_be_asked(permission) and sys.stdin.isatty() and sys.stderr.isatty():
             async with self._turn:
-                return await ask_here(permission, PlainDialogue())
+                return await ask_here(permission, self._dialogue)
         if self._alone:
             tell(f"the agent asks: {subject(permission)}; nobody can answer here, so it hears no")
             show_details(permission)

@@ -318,6 +318,7 @@ class PromptedTurn:
                 scope.cancel()
                 # Not by who asks: that task wakes up later, behind what the agent says next, or not at all.
                 self._screen.pause()
+                self._asker.stop_line()
                 tell("the permission request is closed: answered elsewhere, or its turn is over")
 
     async def _ask(self, event: ev.PermissionRequested, scope: anyio.CancelScope) -> None:
