@@ -1,4 +1,4 @@
-"""How the documentation becomes a site: `make docs`. Nothing of it is loaded from elsewhere when it is read."""
+"""Sphinx configuration of the documentation site (`make docs`). The site loads nothing from elsewhere."""
 
 from turnwire import __version__
 
@@ -13,7 +13,7 @@ html_copy_source = False
 html_theme_options = {"footer_icons": []}
 html_show_copyright = False
 nitpicky = True
-# As deep as any heading that a page links to; the anchors are those of the code hosts.
+# Depth of headings that get anchors, with the anchor names of code hosts.
 myst_heading_anchors = 4
-# A picture in a terminal, a shell session, a header: not every block has a language that the highlighter knows.
+# Some blocks have a language that the highlighter does not know.
 suppress_warnings = ["misc.highlighting_failure"]

@@ -1,6 +1,6 @@
-"""The first thing to try: prompt an agent, print what it says as it says it, and how the turn ended.
+"""Prompt an agent, stream its answer, and print how the turn ended.
 
-Give it a command, `python examples/prompt.py my-agent --flag`; without one it takes the scripted agent.
+Usage: `python examples/prompt.py my-agent --flag`; without a command it uses the scripted agent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import anyio
 
 import turnwire
 
-AGENT = sys.argv[1:] or [sys.executable, "-m", "turnwire.testing.agent"]
+AGENT = sys.argv[1:] or [sys.executable, "-m", "turnwire_testing.agent"]
 
 
 async def main() -> None:

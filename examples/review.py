@@ -1,7 +1,7 @@
 """Several sessions at once in one program: handlers, permissions and a follow-up prompt.
 
-Each session is asked something, its permission requests are answered by a rule, and a handler prompts again when it
-hears a word. The scripted agent plays the agent.
+Each session gets a prompt, a function answers its permission requests, and a handler sends a follow-up prompt. The
+scripted agent is the agent.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import turnwire
 from turnwire.client import Client, PermissionRequest, Update
 from turnwire.errors import TurnError
 
-AGENT = [sys.executable, "-m", "turnwire.testing.agent"]
+AGENT = [sys.executable, "-m", "turnwire_testing.agent"]
 SESSIONS = 4
 
 
 def allow_reads(request: PermissionRequest) -> str:
-    """Allow once what may be allowed once; reject the rest."""
+    """Select the `allow_once` option if there is one; reject otherwise."""
     return next((option.option_id for option in request.options if option.kind == "allow_once"), "reject")
 
 
@@ -36,7 +36,7 @@ async def work(client: Client, number: int, done: dict[int, list[str]]) -> None:
             await session.prompt("say 1 follow-up")
 
     await session.prompt("ask tool allow_once,reject_once\nsay 1 again")
-    # Awaited means drained: the follow-up turn, which the handler waited for, has been heard as well.
+    # Awaiting drains the stream: the follow-up turn, which the handler waited for, has been received as well.
     assert said == ["selected allow_once", "again", "follow-up"], said
     try:
         await session.prompt("error -32001 no")

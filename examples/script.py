@@ -6,7 +6,7 @@ import sys
 
 from turnwire.client import blocking
 
-AGENT = [sys.executable, "-m", "turnwire.testing.agent"]
+AGENT = [sys.executable, "-m", "turnwire_testing.agent"]
 
 with blocking.connect(AGENT) as client:
     session = client.new_session(".")

@@ -1,11 +1,11 @@
-// A page that prompts a turnwire daemon with fetch and reads the turn as SSE. It has no build step and no dependency.
+// A page that prompts a turnwire daemon with fetch and reads the turn as SSE. No build step, no dependency.
 //
 //     python3 -m http.server 8000 --bind 127.0.0.1                 in this folder
-//     turnwire serve --allow-origin http://127.0.0.1:8000          lets pages of that origin in, and no others
+//     turnwire serve --allow-origin http://127.0.0.1:8000          allows pages of that origin
 //     turnwire token create page                                   paste it into the page
 //
-// EventSource sends no Authorization header, so the stream is read from fetch. (A page that the daemon's own origin
-// serves, behind one proxy, has the cookie of `turnwire login` and may use EventSource.)
+// EventSource sends no Authorization header, so the stream is read with fetch. A page served from the daemon's own origin
+// has the login cookie and can use EventSource.
 
 const PAUSE_MS = 500;
 const form = document.querySelector("form");

@@ -1,8 +1,8 @@
-// Prompt a turnwire daemon with nothing but fetch: follow the turn as SSE, answer what the agent asks, print the answer.
+// Prompt a turnwire daemon with plain fetch: follow the turn as SSE, answer permission requests, print the answer.
 //
 //     TURNWIRE_TOKEN=$(turnwire token create my-script) node prompt.ts "What is in this folder?"
 //
-// Node 22.18 or newer runs this file as it is, and so do Deno and Bun. TURNWIRE_URL names a daemon that is elsewhere.
+// Runs unchanged on Node 22.18 or newer, Deno and Bun. TURNWIRE_URL is the address of another daemon.
 
 declare const process: {
   argv: string[];
