@@ -32,8 +32,10 @@ import type { Shape } from "./source.js";
 
 /** How a daemon is reached. */
 export interface CallOptions {
-  /** Without one, a browser sends the cookie of its login. */
+  /** Without one, a browser sends the cookie of its login, which needs `pageKey`. */
   readonly token?: string;
+  /** `Turnwire-Page-Key` of the answer that set the cookie. */
+  readonly pageKey?: string | undefined;
   /** Another `fetch` than the platform's. */
   readonly fetch?: typeof fetch;
   /** In whose words an agent's updates are told; `"1"` if it is left out. */
@@ -66,6 +68,7 @@ export async function reach(url: string | URL, options: CallOptions = {}): Promi
 export async function answering(url: string | URL, options: CallOptions): Promise<[Http, Capabilities]> {
   const http = new Http(url, {
     token: options.token,
+    pageKey: options.pageKey,
     // Called as a plain function: a browser's own refuses to be called as a method of anything else.
     fetch: options.fetch ?? ((input, init) => fetch(input, init)),
     clock: options.clock ?? systemClock,

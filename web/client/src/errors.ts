@@ -37,9 +37,6 @@ export class AuthRequired extends TurnwireError {
 export class BadRequest extends TurnwireError {
   declare readonly code: "bad_request" | "invalid_cwd";
 }
-export class ChildNotFound extends TurnwireError {
-  declare readonly code: "child_not_found";
-}
 export class ChildRestricted extends TurnwireError {
   declare readonly code: "child_restricted";
 }
@@ -62,7 +59,7 @@ export class InvalidOption extends TurnwireError {
   declare readonly code: "invalid_option_id";
 }
 export class LimitExceeded extends TurnwireError {
-  declare readonly code: "limit_exceeded" | "frame_too_large";
+  declare readonly code: "limit_exceeded";
 }
 export class LocalProtocolError extends TurnwireError {
   declare readonly code: "not_legal_now";
@@ -88,6 +85,9 @@ export class PromptNotQueued extends TurnwireError {
 }
 export class QueueFull extends TurnwireError {
   declare readonly code: "prompt_queue_full";
+}
+export class QueueTooLarge extends TurnwireError {
+  declare readonly code: "prompt_queue_too_large";
 }
 export class SessionBusy extends TurnwireError {
   declare readonly code: "busy";
@@ -173,11 +173,9 @@ const BY_CODE: Readonly<Record<string, Refusal>> = {
   auth_required: AuthRequired,
   bad_request: BadRequest,
   busy: SessionBusy,
-  child_not_found: ChildNotFound,
   child_restricted: ChildRestricted,
   content_refused: ContentRefused,
   forbidden: Forbidden,
-  frame_too_large: LimitExceeded,
   idempotency_conflict: IdempotencyConflict,
   invalid_approval_mode: InvalidMode,
   invalid_client_id: UnknownClient,
@@ -195,6 +193,7 @@ const BY_CODE: Readonly<Record<string, Refusal>> = {
   prompt_not_found: PromptNotFound,
   prompt_not_queued: PromptNotQueued,
   prompt_queue_full: QueueFull,
+  prompt_queue_too_large: QueueTooLarge,
   rate_limited: TooManyRequests,
   session_closed: SessionClosed,
   session_id_conflict: SessionExists,

@@ -174,16 +174,10 @@ export interface EventMembers {
   };
 }
 
-/** What the end of a turn proves of the events since the end before. */
+/** Proof of the events since the end of the turn before. */
 export interface Receipt {
-  /** SHA-256, in hexadecimal. */
+  /** SHA-256 over their stored bytes, in hexadecimal. */
   readonly hash: string;
-  readonly events: number;
-  readonly first: number;
-  /** The end itself. */
-  readonly last: number;
-  /** The hash of the receipt before. */
-  readonly previous?: string;
 }
 
 export interface PermissionMembers {

@@ -18,6 +18,8 @@ const NOTHING_DONE = new Set([429, 503]);
 
 export interface HttpOptions {
   readonly token: string | undefined;
+  /** The half of a browser's login that is not in its cookie. */
+  readonly pageKey: string | undefined;
   readonly fetch: typeof fetch;
   readonly clock: Clock;
   /** How long a request is tried again. */
@@ -158,9 +160,10 @@ export class Http {
   }
 
   async #send(path: string, init: RequestInit): Promise<Response> {
-    const { token, fetch } = this.#options;
+    const { token, pageKey, fetch } = this.#options;
     const headers: Record<string, string> = { ...(init.headers as Record<string, string>) };
     if (token) headers["Authorization"] = `Bearer ${token}`;
+    else if (pageKey) headers["Turnwire-Page-Key"] = pageKey;
     const response = await fetch(this.#base + path, {
       ...init,
       headers,

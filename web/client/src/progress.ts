@@ -37,7 +37,7 @@ export interface TurnResult {
 type Terminal = EventOf<"turn_complete"> | EventOf<"turn_error">;
 
 /** A promise that is kept from outside. Nobody has to listen to it. */
-class Deferred<Value> {
+export class Deferred<Value> {
   resolve!: (value: Value) => void;
   reject!: (reason: unknown) => void;
   readonly promise = new Promise<Value>((resolve, reject) => {

@@ -11,8 +11,10 @@ import { type Batch, type Connection, Wakeup } from "./stream.js";
 export { Unauthenticated } from "./errors.js";
 
 export interface ReaderOptions {
-  /** Without one, a browser sends the cookie of its login. */
+  /** Without one, a browser sends the cookie of its login, which needs `pageKey`. */
   readonly token?: string;
+  /** `Turnwire-Page-Key` of the answer that set the cookie. */
+  readonly pageKey?: string | undefined;
   /** In whose words an agent's updates are told; `"1"` if it is left out. */
   readonly acp?: Shape;
   /** How long the daemon may be away before reading throws `DaemonUnreachable`: for ever, if it is left out. */
@@ -32,6 +34,7 @@ export class EventReader {
   constructor(url: string | URL, options: ReaderOptions = {}) {
     this.#http = new Http(url, {
       token: options.token,
+      pageKey: options.pageKey,
       fetch: (input, init) => fetch(input, init),
       clock: options.clock ?? systemClock,
       requestRetryMs: 10_000,

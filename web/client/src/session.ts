@@ -9,6 +9,7 @@ import { ClientClosed } from "./errors.js";
 import type { AnyEvent, EventOf, EventType, PermissionMembers } from "./events.js";
 import type { Http } from "./http.js";
 import { type Answer, PermissionRequest } from "./permission.js";
+import type { TurnResult } from "./progress.js";
 import type { AnswerReceipt, SessionOpened } from "./rest.js";
 import type { EventSourceOf, Position, Shape } from "./source.js";
 import type { Connection } from "./stream.js";
@@ -26,7 +27,12 @@ export interface SessionParts {
   onLeave(session: Session): void;
 }
 
+/** How many request ids of own prompts a session remembers for `completed`. */
+const REMEMBERED = 256;
+
 export class Session extends SessionCalls {
+  /** The newest own prompt with each request id. */
+  readonly #named = new Map<string | number, Turn>();
   readonly #walk: Walk;
   readonly #onLeave: () => void;
 
@@ -78,7 +84,25 @@ export class Session extends SessionCalls {
     const submitted = this.order.then(() => this.#walk.submit(key, send));
     this.order = submitted.catch(() => {});
     this.#walk.start();
-    return new Turn(this, this.#walk, submitted);
+    const turn = new Turn(this, this.#walk, submitted);
+    if (options.requestId !== undefined) this.#name(options.requestId, turn);
+    return turn;
+  }
+
+  #name(requestId: string | number, turn: Turn): void {
+    this.#named.delete(requestId);
+    this.#named.set(requestId, turn);
+    if (this.#named.size > REMEMBERED) this.#named.delete(this.#named.keys().next().value!);
+  }
+
+  /**
+   * The end of the newest turn prompted with exactly this request id (`5` is not `"5"`), drained. An own prompt comes
+   * first, also while it is still being submitted; otherwise this waits for the next one, by whichever client.
+   * Throws what awaiting the turn throws.
+   */
+  async completed(requestId: string | number): Promise<TurnResult> {
+    const own = this.#named.get(requestId);
+    return own ? own.result() : (await this.#walk.named(requestId)).drained;
   }
 
   // -- listening ---------------------------------------------------------------------------------------------

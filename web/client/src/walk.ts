@@ -17,7 +17,7 @@
 import { PromptNotFound, RemoteProtocolError, SessionClosed, TurnwireError } from "./errors.js";
 import type { AnyEvent, EventOf } from "./events.js";
 import { type Answer, PermissionRequest } from "./permission.js";
-import { HandlerCall, Progress } from "./progress.js";
+import { Deferred, HandlerCall, Progress } from "./progress.js";
 import type { PromptReceipt, TurnStatus } from "./rest.js";
 import type { EventSourceOf, Position } from "./source.js";
 import type { Connection } from "./stream.js";
@@ -65,6 +65,8 @@ export class Walk {
   readonly #opened = new Map<string, Progress>();
   /** Our own prompts on their way, by key: a turn may be heard of before its 202 is read. */
   readonly #expected = new Map<string, Expected>();
+  /** Callers waiting for the next prompt with a request id, whoever sends it. */
+  readonly #awaited = new Map<string | number, Deferred<Progress>>();
   #queue: AnyEvent[] = [];
   #isWalking = false;
   #loops = 0;
@@ -105,6 +107,8 @@ export class Walk {
     for (const each of this.#opened.values()) each.fail(error);
     this.#opened.clear();
     for (const each of this.#asking.values()) each.abort();
+    for (const each of this.#awaited.values()) each.reject(error);
+    this.#awaited.clear();
     this.#room?.();
   }
 
@@ -122,6 +126,15 @@ export class Walk {
     } finally {
       if (this.#expected.get(key) === expected) this.#expected.delete(key);
     }
+  }
+
+  /** Wait for the next turn prompted with exactly this request id, whether by this program or another client. */
+  named(requestId: string | number): Promise<Progress> {
+    if (this.failure) return Promise.reject(this.failure);
+    this.start();
+    const awaited = this.#awaited.get(requestId) ?? new Deferred<Progress>();
+    this.#awaited.set(requestId, awaited);
+    return awaited.promise;
   }
 
   /** A loop over a turn: meanwhile reading does not wait for handlers. */
@@ -216,8 +229,15 @@ export class Walk {
   #hear(event: AnyEvent): void {
     this.#queue.push(event);
     if (event.type === "prompt_accepted") {
-      const expected = this.#expected.get(event.data.key ?? "");
-      if (expected) expected.progress = this.#open(new Progress(event.data.promptId));
+      const { key = "", promptId, promptRequestId } = event.data;
+      const expected = this.#expected.get(key);
+      const awaited = promptRequestId === undefined ? undefined : this.#awaited.get(promptRequestId);
+      if (expected || awaited) {
+        const progress = this.#open(new Progress(promptId));
+        if (expected) expected.progress = progress;
+        awaited?.resolve(progress);
+        if (promptRequestId !== undefined) this.#awaited.delete(promptRequestId);
+      }
     } else if (event.type === "permission_resolved") {
       this.#closed.add(event.data.requestId);
     }

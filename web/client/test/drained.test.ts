@@ -342,3 +342,26 @@ test("the last message is the agent's own, as the daemon folds it", async () => 
   );
   assert.equal((await turn).text, "second one");
 });
+
+test("completed() means the newest prompt with exactly that id, also while it is being submitted", async () => {
+  const { source, session } = await rig();
+  for (const [number, requestId] of (["x", "x", 5, "5"] as const).entries()) {
+    session.prompt("x", { requestId });
+    const ended = session.completed(requestId);
+    const promptId = `p${number + 1}`;
+    await settled();
+    source.tell(of.accepted(promptId), of.says(promptId, `answer ${number}`), of.ends(promptId));
+    assert.equal((await ended).text, `answer ${number}`);
+  }
+});
+
+test("completed() waits for a prompt that another client sends, and is told when the session ends", async () => {
+  const { source, session } = await rig();
+  const ended = session.completed(7);
+  const never = session.completed("7");
+  await settled();
+  source.tell({ ...of.accepted("q"), data: { ...of.accepted("q").data, promptRequestId: 7 } }, of.says("q", "theirs"), of.ends("q"));
+  assert.equal((await ended).text, "theirs");
+  session.leave();
+  await assert.rejects(never, ClientClosed);
+});

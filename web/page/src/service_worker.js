@@ -6,6 +6,7 @@
 
 const FILES = "turnwire-files-1";
 const MOST_FILES = 60;
+const ANSWER = "answer ";
 const scope = new URL(self.registration.scope);
 const assets = new URL("assets/", scope).href;
 
@@ -77,7 +78,8 @@ ${links.join("")}
 self.addEventListener("notificationclick", (event) => {
   const { notification, action } = event;
   notification.close();
-  event.waitUntil(action ? answer(notification.data, action) : show(notification.data));
+  const isAnswer = action.startsWith(ANSWER);
+  event.waitUntil(isAnswer ? answer(notification.data, action.slice(ANSWER.length)) : show(notification.data));
 });
 
 /** Answer a permission request. If that does not work, show the session, which says why. */
@@ -85,7 +87,7 @@ async function answer(about, optionId) {
   try {
     const path = `session/${encodeURIComponent(about.sessionId)}/permissions/${encodeURIComponent(about.requestId)}`;
     const body = JSON.stringify({ outcome: { outcome: "selected", optionId } });
-    const headers = { "Content-Type": "application/json" };
+    const headers = { "Content-Type": "application/json", ...(about.pageKey && { "Turnwire-Page-Key": about.pageKey }) };
     const sent = await fetch(new URL(path, scope), { method: "POST", headers, body, credentials: "same-origin" });
     if (sent.ok) return;
   } catch {

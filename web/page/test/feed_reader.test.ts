@@ -58,7 +58,7 @@ class Tab {
   readonly say;
   constructor(reader: FeedReader, name = "tab") {
     this.say = reader.join((words) => this.heard.push(words));
-    this.say({ say: "hello", base: "http://d/", tab: name });
+    this.say({ say: "hello", pageKey: undefined, base: "http://d/", tab: name });
   }
   get ids(): number[] {
     return this.heard.flatMap((each) => (each.say === "events" ? each.events.map((one) => one.id!) : []));
@@ -104,7 +104,7 @@ test("T3: a tab that was frozen is told `begun` again, and hears nothing between
   await daemon.say("0");
   tab.say({ say: "bye" });
   await daemon.say("1", event(1, "a"));
-  tab.say({ say: "hello", base: "http://d/", tab: "tab" });
+  tab.say({ say: "hello", pageKey: undefined, base: "http://d/", tab: "tab" });
   assert.equal(tab.words.at(-1), "begun");
   await daemon.say("2", event(2, "a"));
   assert.deepEqual([tab.ids, other.ids], [[2], [1, 2]]);

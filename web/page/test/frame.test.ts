@@ -118,6 +118,23 @@ test("a turn that ended and a question that waits are told", () => {
   assert.equal(raised[0]?.text, "Run it");
 });
 
+test("a notification allows only a command that it shows whole", () => {
+  const options = [
+    { optionId: "yes", name: "Allow", kind: "allow_once" },
+    { optionId: "no", name: "Reject", kind: "reject_once" },
+  ];
+  const offered = (command: string, more: object = {}) => {
+    const request = { requestId: "r1", method: "m", params: {}, options, subject: { type: "command", command }, ...more };
+    const [note] = notesOf([event("permission_request", request)], NOBODY).raised;
+    return [note?.text, ...(note?.options ?? []).map((each) => each.optionId)];
+  };
+  assert.deepEqual(offered("make test"), ["make test", "yes", "no"]);
+  assert.deepEqual(offered(`echo ${"a".repeat(96)}; rm -rf ~`, { title: "Echo" }), ["Echo", "no"]);
+  assert.deepEqual(offered("ls\nrm -rf ~", { title: "List" }), ["List", "no"]);
+  assert.deepEqual(offered("ls \u202E", { title: "List" }), ["List", "no"]);
+  assert.deepEqual(notesOf([asked("r1")], NOBODY).raised[0]?.options, [], "no command, and nothing that rejects");
+});
+
 test("a session that somebody looks at raises nothing, and others do", () => {
   const { raised } = notesOf([asked("r1"), asked("r2", "s2"), ended()], new Set(["s1"]));
   assert.deepEqual(raised.map((each) => each.sessionId), ["s2"]);

@@ -16,6 +16,7 @@ import {
   type ToldCall,
   unfenced,
 } from "./tool.js";
+import { isMarked, visible } from "./visible.js";
 
 export interface Asked {
   readonly title: string;
@@ -29,6 +30,8 @@ export interface Asked {
   readonly locations: readonly string[];
   /** As the agent said it, for what no view here understands. */
   readonly rawInput?: unknown;
+  /** Some of it has characters that are shown as marks, because they would hide or turn round others. */
+  readonly hasMarks: boolean;
 }
 
 /** `before` is what was told of its tool call earlier, which the request's words are added to. */
@@ -44,23 +47,26 @@ export function askedOf(request: PermissionMembers, before?: ToolCallItem, termi
   const command =
     (isCommand ? text(subject["command"]) : "") || commandOf(call, shown) || commandOf(before ?? {}, shown);
   const folder = (isCommand ? text(subject["cwd"]) : "") || folderOf(call, shown);
+  const title = text(request.title ?? params["title"]) || text(params["message"]) || titleOf(call);
+  const description = text(request.description ?? params["description"]);
+  const changes = changesOf(call);
+  const locations = placesOf(call);
+  const shownText = blocksOf(call)
+    .map((each) => (each.type === "text" ? unfenced(each.text) : ""))
+    .filter(Boolean)
+    .join("\n");
+  const all = [title, description, command, folder, shownText, locations, changes, call.rawInput, request.options];
   return {
-    title:
-      text(request.title ?? params["title"]) ||
-      text(params["message"]) ||
-      titleOf(call) ||
-      "The agent asks for permission",
-    description: text(request.description ?? params["description"]),
+    title: visible(title) || "The agent asks for permission",
+    description: visible(description),
     kind: isCommand ? "execute" : (call.kind ?? "other"),
-    ...(command && { command }),
-    ...(folder && { folder }),
-    changes: changesOf(call),
-    text: blocksOf(call)
-      .map((each) => (each.type === "text" ? unfenced(each.text) : ""))
-      .filter(Boolean)
-      .join("\n"),
-    locations: placesOf(call),
+    ...(command && { command: visible(command) }),
+    ...(folder && { folder: visible(folder) }),
+    changes,
+    text: visible(shownText),
+    locations: locations.map(visible),
     ...(call.rawInput === undefined ? {} : { rawInput: call.rawInput }),
+    hasMarks: isMarkedIn(all),
   };
 }
 
@@ -82,7 +88,7 @@ export function optionsOf(request: PermissionMembers): PermissionOption[] {
 }
 
 export function optionName(option: PermissionOption): string {
-  return option.name || option.optionId;
+  return visible(option.name || option.optionId);
 }
 
 /** How a request ended. */
@@ -120,6 +126,12 @@ function answered(resolved: Resolved): { readonly optionId: string | undefined; 
   const outcome = members(answer["outcome"]);
   const optionId = outcome["optionId"] ?? answer["optionId"];
   return { optionId: typeof optionId === "string" ? optionId : undefined, action: text(answer["action"]) };
+}
+
+/** In any text of a value. */
+function isMarkedIn(value: unknown): boolean {
+  if (typeof value === "string") return isMarked(value);
+  return typeof value === "object" && value !== null && Object.values(value).some(isMarkedIn);
 }
 
 function without(told: Members): ToldCall {

@@ -30,6 +30,7 @@ import {
   type ToolState,
   unfenced,
 } from "./tool.js";
+import { visible } from "./visible.js";
 
 /** How diffs are shown and commented; the caller keeps it. */
 export type DiffUse = Omit<DiffProps, "change">;
@@ -155,9 +156,9 @@ export function Command({ command, folder }: { readonly command: string; readonl
   return (
     <div class="command">
       <pre role="group" tabIndex={0} aria-label="Command">
-        <code>{command}</code>
+        <code>{visible(command)}</code>
       </pre>
-      {folder !== undefined && <p class="soft small">in {folder}</p>}
+      {folder !== undefined && <p class="soft small">in {visible(folder)}</p>}
     </div>
   );
 }
@@ -168,7 +169,7 @@ function Locations({ item }: { readonly item: ToolCallItem }) {
   return (
     <ul class="locations">
       {unsaid.slice(0, 20).map((each) => (
-        <li key={each}>{each}</li>
+        <li key={each}>{visible(each)}</li>
       ))}
       {unsaid.length > 20 && <li>and {unsaid.length - 20} more</li>}
     </ul>

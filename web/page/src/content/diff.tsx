@@ -15,6 +15,7 @@ import {
   sideBySide,
 } from "./change.js";
 import { highlightedLines, isHighlighting, languageOfPath, whenIdle } from "./highlight.js";
+import { visible } from "./visible.js";
 
 export type DiffLayout = "unified" | "split";
 
@@ -87,10 +88,10 @@ function ChangedPath({ change }: { readonly change: FileChange }) {
   const isBad = change.operation === "delete";
   return (
     <span class="diff-path" title={change.path}>
-      <span class="diff-folder">{change.path.slice(0, cut)}</span>
-      <span class="diff-file">{change.path.slice(cut)}</span>
+      <span class="diff-folder">{visible(change.path.slice(0, cut))}</span>
+      <span class="diff-file">{visible(change.path.slice(cut))}</span>
       {word !== "" && <span class={`badge ${isBad ? "bad" : "info"}`}>{word}</span>}
-      {change.oldPath !== undefined && <span class="soft small"> from {change.oldPath}</span>}
+      {change.oldPath !== undefined && <span class="soft small"> from {visible(change.oldPath)}</span>}
     </span>
   );
 }
@@ -280,7 +281,7 @@ function Words({ line, context }: { readonly line: Line; readonly context: Lines
   return (
     <td class={`words ${line.kind}`}>
       <span class="sign">{SIGNS[line.kind]}</span>
-      {html === undefined ? <code>{line.text}</code> : <code dangerouslySetInnerHTML={{ __html: html }} />}
+      {html === undefined ? <code>{visible(line.text)}</code> : <code dangerouslySetInnerHTML={{ __html: visible(html) }} />}
     </td>
   );
 }

@@ -19,6 +19,7 @@ import {
 import { JsonView } from "./json.js";
 import { Markdown } from "./markdown.js";
 import { RequestCard, useSending } from "./permission.js";
+import { visible } from "./visible.js";
 
 export type FormAnswer =
   | { readonly action: "accept"; readonly content?: Readonly<Record<string, unknown>> }
@@ -42,7 +43,7 @@ export function FormCard(props: FormCardProps) {
   const title = asked.mode === "form" && asked.title !== "" ? asked.title : "The agent asks you something";
   return (
     <RequestCard request={request} resolved={resolved} kind="think" title={title} head={props.children}>
-      {asked.message !== "" && <Markdown text={asked.message} />}
+      {asked.message !== "" && <Markdown text={visible(asked.message)} />}
       {isOpen && <Asked asked={asked} request={request} isSending={isSending} answer={answer} />}
       {!mayAnswer && resolved === undefined && (
         <p class="soft small">Waiting for {props.answerers ?? "somebody who may answer"}.</p>

@@ -4,6 +4,7 @@
  */
 
 import { type Members, members, text, texts } from "./told.js";
+import { visible } from "./visible.js";
 
 export interface Choice {
   readonly value: string;
@@ -94,7 +95,7 @@ function readField(name: string, schema: Members, isRequired: boolean): Field {
   return {
     name,
     type,
-    title: text(schema["title"]) || name,
+    title: visible(text(schema["title"]) || name),
     description: text(schema["description"]),
     isRequired,
     choices,
@@ -112,12 +113,12 @@ function choicesOf(schema: Members): Choice[] {
   );
   const found = titled.map((each) => ({
     value: text(each["const"]),
-    title: text(each["title"]) || text(each["const"]),
+    title: visible(text(each["title"]) || text(each["const"])),
     description: text(each["description"]),
   }));
   if (found.length > 0) return found;
   const names = texts(schema["enumNames"]);
-  return texts(schema["enum"]).map((value, index) => ({ value, title: names[index] ?? value, description: "" }));
+  return texts(schema["enum"]).map((value, index) => ({ value, title: visible(names[index] ?? value), description: "" }));
 }
 
 function initialValue(type: FieldType, schema: Members): Value {

@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 
 import { Folded } from "./fold.js";
+import { visible } from "./visible.js";
 
 export interface JsonViewProps {
   readonly label: string;
@@ -28,7 +29,7 @@ export function Plain({ text, label }: { readonly text: string; readonly label: 
   return (
     <>
       <pre class="raw-text" role="group" tabIndex={0} aria-label={label}>
-        {isCut ? text.slice(0, SHOWN) : text}
+        {visible(isCut ? text.slice(0, SHOWN) : text)}
       </pre>
       {isCut && (
         <button type="button" class="more" onClick={() => showWhole(true)}>

@@ -12,6 +12,7 @@ import { KindIcon, StateIcon } from "./icons.js";
 import type { Terminals, ToolCallItem } from "./items.js";
 import { JsonView } from "./json.js";
 import { Markdown } from "./markdown.js";
+import { visible } from "./visible.js";
 
 export interface PermissionCardProps {
   readonly request: PermissionMembers;
@@ -109,6 +110,12 @@ function AskedView({ asked, diffs }: { readonly asked: Asked; readonly diffs: Di
   const isShown = asked.command !== undefined || asked.changes.length > 0 || asked.text !== "";
   return (
     <>
+      {asked.hasMarks && (
+        <p class="marks-warning" role="note">
+          This request has invisible characters, or some that turn text round. They are shown as marks such as
+          ⟨U+202E⟩.
+        </p>
+      )}
       {asked.description !== "" && <Markdown text={asked.description} />}
       {asked.command !== undefined && <Command command={asked.command} folder={asked.folder} />}
       {asked.changes.map((each) => (
@@ -166,7 +173,7 @@ export function RequestCard({ request, resolved, kind, title, head, children, on
     >
       <header class="request-head">
         <KindIcon kind={kind} />
-        <h3 id={id}>{title}</h3>
+        <h3 id={id}>{visible(title)}</h3>
         {head}
       </header>
       {children}

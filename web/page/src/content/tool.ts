@@ -8,6 +8,7 @@ import type { ContentBlock, ToolCallContent } from "@turnwire/client";
 import { changeOfTexts, changesOfPatch, fileChanges, type FileChange, type ToldDiff } from "./change.js";
 import type { TerminalItem, Terminals, ToolCallItem } from "./items.js";
 import { type Members, members } from "./told.js";
+import { visible } from "./visible.js";
 
 /** What a call is read from: an item of the transcript, or the call of a permission request. */
 export type ToldCall = Partial<Omit<ToolCallItem, "item">>;
@@ -153,7 +154,7 @@ export function isAtWork(state: ToolState): boolean {
 /** What it is called, without the quotes that some agents put around a command. */
 export function titleOf(call: ToldCall): string {
   const title = (call.title || call.name || call.toolCallId || "").trim();
-  return title.replace(/^`([^`]+)`$/, "$1");
+  return visible(title.replace(/^`([^`]+)`$/, "$1"));
 }
 
 function isText(value: unknown): value is string {

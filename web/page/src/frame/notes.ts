@@ -2,7 +2,7 @@
 
 import type { AnyEvent, PermissionOption } from "@turnwire/client";
 
-import { askedOf, optionsOf } from "../content/asked.js";
+import { type Asked, askedOf, optionsOf } from "../content/asked.js";
 
 export interface Note {
   /** One for each thing that happened, in all tabs: a second note with it takes the place of the first. */
@@ -13,8 +13,12 @@ export interface Note {
   readonly id: string;
   /** What is known already. */
   readonly text: string;
+  /** The answers that a permission request offers on its notification. */
   readonly options: readonly PermissionOption[];
 }
+
+/** Characters of a command that every system shows whole. */
+const WHOLE = 100;
 
 export interface Notes {
   readonly raised: readonly Note[];
@@ -45,7 +49,11 @@ export function notesOf(events: readonly AnyEvent[], seen: ReadonlySet<string>):
 function noteOf(event: AnyEvent): Note | undefined {
   if (event.type === "permission_request") {
     const { sessionId, requestId } = event.data;
-    return note("asked", sessionId, requestId, askedOf(event.data).title, optionsOf(event.data));
+    const asked = askedOf(event.data);
+    const options = optionsOf(event.data);
+    const whole = wholeCommand(asked);
+    if (whole === undefined) return note("asked", sessionId, requestId, asked.title, rejecting(options));
+    return note("asked", sessionId, requestId, whole, twoOptions(options));
   }
   if (event.type === "turn_complete") {
     const { sessionId, promptId, ending, stopReason } = event.data;
@@ -62,6 +70,18 @@ function note(about: Note["about"], sessionId: string, id: string, text: string,
 
 function tagOf(about: Note["about"], sessionId: string, id: string): string {
   return `${about === "asked" ? "asked" : "turn"} ${sessionId} ${id}`;
+}
+
+/** The command, if it is all that is asked and a notification shows all of it. */
+function wholeCommand({ command, folder, changes, text, hasMarks }: Asked): string | undefined {
+  if (command === undefined || hasMarks || changes.length > 0 || (text !== "" && text !== command)) return undefined;
+  const whole = folder === undefined ? command : `${command} (in ${folder})`;
+  return whole.length <= WHOLE && !whole.includes("\n") ? whole : undefined;
+}
+
+/** Nobody allows what they do not see: what remains is the first answer that rejects. */
+function rejecting(options: readonly PermissionOption[]): readonly PermissionOption[] {
+  return options.filter((each) => each.kind?.startsWith("reject")).slice(0, 1);
 }
 
 /** The two answers that fit on a notification: the first one, and the first that refuses. */

@@ -6,13 +6,14 @@
 
 import { type ReadonlySignal, computed, effect, signal } from "@preact/signals";
 
+import { optionName } from "../content/asked.js";
 import { hrefOf, route } from "../route.js";
 import { titleOf } from "../sessions/badge.js";
 import { type Daemon, mayControl } from "../state/daemon.js";
 import type { SessionList } from "../state/session_list.js";
 import { kept } from "./kept.js";
-import { type Note, notesOf, twoOptions } from "./notes.js";
-import { base } from "./start.js";
+import { type Note, notesOf } from "./notes.js";
+import { base, pageKey } from "./page_key.js";
 import { tell } from "./toasts.js";
 
 const LOCK = `turnwire ${base.pathname}`;
@@ -111,14 +112,15 @@ async function speak(daemon: Daemon, list: SessionList, events: Parameters<typeo
 
 async function show(worker: ServiceWorkerRegistration, daemon: Daemon, list: SessionList, note: Note): Promise<void> {
   const { sessionId, about, id } = note;
-  const options = about === "asked" && mayControl(daemon.caller) ? twoOptions(note.options) : [];
+  const options = mayControl(daemon.caller) ? note.options : [];
+  const answers = options.map((each) => ({ action: `answer ${each.optionId}`, title: optionName(each) }));
   const body = about === "ended" ? await resultOf(daemon, note) : note.text;
   const more: NotificationOptions & { readonly actions: readonly object[]; readonly timestamp: number } = {
     tag: note.tag,
     body: body.length > TEXT ? `${body.slice(0, TEXT)} …` : body,
     icon: new URL("assets/mark-1-192.png", base).href,
-    data: { sessionId, requestId: id, hash: hrefOf({ at: "session", sessionId }) },
-    actions: options.map((each) => ({ action: each.optionId, title: each.name ?? each.optionId })),
+    data: { sessionId, requestId: id, hash: hrefOf({ at: "session", sessionId }), pageKey: pageKey() },
+    actions: about === "asked" && answers.length < 2 ? [{ action: "show", title: "Show" }, ...answers] : answers,
     requireInteraction: about === "asked",
     timestamp: Date.now(),
   };

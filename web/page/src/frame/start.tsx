@@ -8,6 +8,7 @@ import { type DaemonCalls, Unauthenticated, reach } from "@turnwire/client";
 
 import type { Daemon } from "../state/daemon.js";
 import { openFeed } from "../state/feed.js";
+import { base, pageKey } from "./page_key.js";
 import { wordsOf } from "./toasts.js";
 
 export type Stage =
@@ -17,9 +18,6 @@ export type Stage =
   | { readonly at: "in"; readonly daemon: Daemon };
 
 const AGAIN_MS = 2_000;
-/** Where the daemon is mounted. */
-export const base = new URL(".", location.href);
-
 const current = signal<Stage>({ at: "starting" });
 export const stage: ReadonlySignal<Stage> = current;
 let isAsking = false;
@@ -43,7 +41,7 @@ async function enter(): Promise<void> {
   if (isAsking) return;
   isAsking = true;
   try {
-    const client = await reach(base, { acp: "agent" });
+    const client = await reach(base, { acp: "agent", pageKey: pageKey() });
     welcome(client);
   } catch (error) {
     if (error instanceof Unauthenticated) current.value = { at: "login" };

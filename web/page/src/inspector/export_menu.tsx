@@ -3,10 +3,28 @@
 import { useSignal } from "@preact/signals";
 import type { Transcript } from "@turnwire/client";
 
+import { base, pageKey } from "../frame/page_key.js";
 import { tellError } from "../frame/toasts.js";
 import { CopyButton } from "./event_pane.js";
 import { Disclosure } from "./filters.js";
 import { assembled, markdownOf } from "./markdown.js";
+
+/** The log of a session. A download by link would go without the page key; browsers store a large blob on disk. */
+async function exported(sessionId: string): Promise<Blob> {
+  const key = pageKey();
+  const address = new URL(`session/${encodeURIComponent(sessionId)}/export`, base);
+  const answer = await fetch(address, { headers: key ? { "Turnwire-Page-Key": key } : {} });
+  if (!answer.ok) throw new Error(`The daemon does not export this session (${answer.status}).`);
+  return await answer.blob();
+}
+
+function download(blob: Blob, name: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
 
 export interface ExportMenuProps {
   readonly sessionId: string;
@@ -25,21 +43,22 @@ export function ExportMenu({ sessionId, readTranscript }: ExportMenuProps) {
       isMaking.value = false;
     }
   };
-  const save = async () => {
-    const address = URL.createObjectURL(new Blob([await markdown()], { type: "text/markdown" }));
-    const link = document.createElement("a");
-    link.href = address;
-    link.download = `${sessionId}.md`;
-    link.click();
-    URL.revokeObjectURL(address);
+  const save = async () => download(new Blob([await markdown()], { type: "text/markdown" }), `${sessionId}.md`);
+  const saveLog = async () => {
+    isMaking.value = true;
+    try {
+      download(await exported(sessionId), `${sessionId}.ndjson`);
+    } finally {
+      isMaking.value = false;
+    }
   };
   return (
     <Disclosure kind="inspector-export" words="Export">
       <div class="inspector-menu">
         <h3>The log</h3>
-        <a class="button" href={`session/${encodeURIComponent(sessionId)}/export`} download={`${sessionId}.ndjson`}>
+        <button type="button" class="button" disabled={isMaking.value} onClick={() => void saveLog().catch(tellError)}>
           Save every event (NDJSON)
-        </a>
+        </button>
         <h3>The conversation</h3>
         <label>
           <input

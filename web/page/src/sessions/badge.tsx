@@ -3,6 +3,7 @@
 import type { SessionEntry } from "@turnwire/client";
 
 import type { Badge, ListedSession } from "../state/session_list.js";
+import { visible } from "../content/visible.js";
 
 export interface BadgeLook {
   readonly word: string;
@@ -116,7 +117,7 @@ export function BadgePill({ listed }: { readonly listed: ListedSession }) {
 
 /** What a session is called: its title, or that it has none and the beginning of its id. */
 export function titleOf(entry: Pick<SessionEntry, "sessionId" | "title">): string {
-  return entry.title?.trim() || `Untitled ${entry.sessionId.replace(/^s_/, "").slice(0, 6)}`;
+  return visible(entry.title?.trim() ?? "") || `Untitled ${entry.sessionId.replace(/^s_/, "").slice(0, 6)}`;
 }
 
 /** The last name of a folder, which mostly tells it from the others. */

@@ -6,6 +6,7 @@
 import { type ReadonlySignal, effect, signal } from "@preact/signals";
 import type { AnyEvent } from "@turnwire/client";
 
+import { pageKey } from "../frame/page_key.js";
 import type { Feed, Hearing, Link } from "./daemon.js";
 import { type ToReader, type ToTab, sessionOf } from "./feed_words.js";
 
@@ -21,7 +22,7 @@ export function openFeed(base: string): Feed {
   const tab = new TabFeed(say);
   port.onmessage = ({ data }: MessageEvent<ToTab>) => tab.take(data);
   const name = `turnwire-tab-${Math.random().toString(36).slice(2)}`;
-  const hello = () => say({ say: "hello", base, tab: name });
+  const hello = () => say({ say: "hello", base, tab: name, pageKey: pageKey() });
   const isHeld = (): Promise<never> => {
     hello();
     return new Promise(() => {});

@@ -36,6 +36,8 @@ export class FeedReader {
   #link: Link = "connecting";
   #stream: Stream | undefined;
   #isReading = false;
+  /** Workers have no `localStorage`: the newest tab's half of the login. */
+  #pageKey: string | undefined;
   /** The stream has been opened once; from then on its cursor makes it whole. */
   #hasBegun = false;
 
@@ -57,6 +59,7 @@ export class FeedReader {
         this.#forgetWithLock(tab, words.tab);
         tab.tell({ say: "link", link: this.#link });
         if (this.#hasBegun) tab.tell({ say: "begun" });
+        this.#pageKey = words.pageKey;
         void this.#read(words.base);
         break;
       case "want":
@@ -88,7 +91,7 @@ export class FeedReader {
       while (this.#tabs.size) {
         try {
           const onConnection = ({ state }: { readonly state: "open" | "lost" }) => this.#say(state);
-          this.#stream = this.reach(base, { acp: "agent", onConnection });
+          this.#stream = this.reach(base, { acp: "agent", pageKey: this.#pageKey, onConnection });
           const after: { readonly after?: string } = place === undefined ? {} : { after: place };
           for await (const batch of this.#stream.events(after)) {
             place = batch.place;

@@ -6,7 +6,7 @@ import type { Link } from "./daemon.js";
 
 export type ToReader =
   /** A tab is here; also one that was frozen and is back. `tab` is the name of the lock that it holds while it lives. */
-  | { readonly say: "hello"; readonly base: string; readonly tab: string }
+  | { readonly say: "hello"; readonly base: string; readonly tab: string; readonly pageKey: string | undefined }
   /** The sessions of which it wants every event. `number` counts what it wants. */
   | { readonly say: "want"; readonly sessions: readonly string[]; readonly number: number }
   /** It has become visible, or the network is another: connections may be dead without knowing it. */
