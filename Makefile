@@ -7,22 +7,24 @@ STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.docs
 MODULES := web/node_modules/.package-lock.json
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# Where this is set, each of the thousands of processes of the tests would compile the whole of turnwire anew.
+# Where this is set, each of the thousands of processes of the tests would compile all of turnwire again.
 export PYTHONDONTWRITEBYTECODE :=
-WORKERS ?= 3
+# More than cores: many tests wait for processes.
+WORKERS ?= 4
 TESTS ?=
 FUZZ_S ?= 60
 REV ?= main
 PHASES ?=
 ROUNDS ?= 5
 FUZZ_EXAMPLES ?= 200
-CHAOS_S ?= 3600
+SOAK_S ?= 3600
 CHAOS_SEED ?=
 CHAOS_PACE ?= 1
 AGENTS ?=
+SHELL_SCRIPTS := .ci/run .github/actions/check/check.sh scripts/install_peers.sh $(wildcard bench/peers/*.sh deploy/*.sh web/page/scripts/*.sh)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve cluster chaos test check docs bench bench-cluster bench-compare flame walk fuzz peers web page screenshots agents fix clean
+.PHONY: help serve cluster soak test test-all check docs bench bench-compare walk fuzz peers web page screenshots agents fix clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -39,9 +41,10 @@ $(SERVING): requirements.lock pyproject.toml
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(STAMP): $(SERVING) requirements-dev.lock
+$(STAMP): $(SERVING) requirements-dev.lock $(wildcard packages/*/pyproject.toml)
 	@echo "installing into $(VENV) the tools of development (about a minute, once)"
 	@$(PIP) --require-hashes -r requirements-dev.lock
+	@$(PIP) --no-deps --no-build-isolation -e packages/turnwire-agent -e packages/turnwire-check -e packages/turnwire-testing
 	@touch $@
 
 $(DOCS): $(SERVING) requirements-docs.lock
@@ -54,37 +57,33 @@ serve: $(SERVING) ## start the daemon with its built-in agent
 cluster: $(STAMP) ## start three nodes on one PostgreSQL with nginx before them; needs both programs
 	$(BIN)/python -m scripts.cluster
 
-chaos: $(STAMP) ## disturb a cluster under load for an hour: make chaos CHAOS_S=600
-	CHAOS_STRICT=1 CHAOS_S=$(CHAOS_S) CHAOS_SEED=$(CHAOS_SEED) CHAOS_PACE=$(CHAOS_PACE) $(BIN)/python -m pytest -x tests/cluster/test_faults.py
+test: $(STAMP) ## before each push: about 8 minutes, needs Python only, .venv grows to 800 MB: make test TESTS=tests/unit
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not full and not soak" $(TESTS)
 
-test: $(STAMP) ## run all tests, or those of a folder: make test TESTS=tests/unit
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
+test-all: test ## adds about 15 minutes of PostgreSQL, browser, nginx, Caddy, node peers (make peers web), kills and faults
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "full and not soak" $(TESTS)
+
+# One process: what it looks for is timing. Each test prints its seed; a failure names it and how to repeat it.
+soak: $(STAMP) ## hours of kills, faults, power cuts and random search: make soak SOAK_S=600 TESTS=tests/cluster
+	TURNWIRE_SOAK=1 SOAK_S=$(SOAK_S) CHAOS_SEED=$(CHAOS_SEED) CHAOS_PACE=$(CHAOS_PACE) $(BIN)/python -m pytest -rA --tb=short -m "soak or soaked" $(TESTS)
+	$(if $(TESTS),,$(MAKE) fuzz FUZZ_S=$(SOAK_S) FUZZ_EXAMPLES=2000)
 
 check: $(STAMP) ## format, lint, types, architecture, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
 	$(BIN)/python scripts/draw_turn.py --check
-	$(BIN)/python scripts/write_requirements.py --check
-	$(BIN)/python scripts/write_checklists.py --check
 	$(BIN)/python scripts/write_conformance.py --check
-	$(BIN)/python scripts/write_security.py --check
-	$(BIN)/python scripts/write_troubleshooting.py --check
-	$(BIN)/python scripts/write_man.py --check
-	$(BIN)/python scripts/size_report.py
-	$(BIN)/python -m pytest -q -n $(WORKERS) tests/architecture
+	$(BIN)/python scripts/prose.py --check
+	$(BIN)/python -m pytest -q tests/architecture
+	@if [ -x $(BIN)/shellcheck ]; then $(BIN)/shellcheck $(SHELL_SCRIPTS); else echo "shellcheck: not installed"; fi
 	@if [ -d web/node_modules ]; then npm --prefix web run --silent check; else echo "web: not checked; run: make web"; fi
 
-fix: $(STAMP) ## format, mend what a tool can mend, redraw generated files
+fix: $(STAMP) ## format, apply automatic fixes, write generated files
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python scripts/draw_turn.py
-	$(BIN)/python scripts/write_requirements.py
-	$(BIN)/python scripts/write_checklists.py
 	$(BIN)/python scripts/write_conformance.py
-	$(BIN)/python scripts/write_security.py
-	$(BIN)/python scripts/write_troubleshooting.py
-	$(BIN)/python scripts/write_man.py
 
 docs: $(DOCS) ## build the documentation as a site in build/docs; a link that leads nowhere fails
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
@@ -107,25 +106,18 @@ screenshots: $(STAMP) ## draw the pictures of the page in docs/images; needs chr
 	$(BIN)/python -m scripts.screenshots
 
 agents: $(STAMP) ## run the known agents of npm and PyPI behind a daemon, or some: make agents AGENTS=claude,codex
-	$(BIN)/python -m realagents $(AGENTS)
+	$(BIN)/python -m turnwire_testing.realagents $(AGENTS)
 
-bench: $(STAMP) ## measure against baselines and against other SDKs, in one run
-	$(BIN)/python -m bench
-
-bench-cluster: $(STAMP) ## measure PostgreSQL and several nodes beside SQLite, about four minutes; needs PostgreSQL
-	$(BIN)/python -m bench.cluster
+bench: $(STAMP) ## measure the daemon, the SDK and the page: make bench PHASES="turns delay"
+	$(BIN)/python -m bench $(PHASES)
 
 bench-compare: $(STAMP) ## measure the code here against another revision, in turns: make bench-compare REV=main PHASES="turns bursts"
 	$(BIN)/python -m bench.compare $(REV) $(PHASES) --rounds $(ROUNDS)
 
-flame: $(STAMP) ## draw where the daemon's time goes, as flame graphs in build/flame: a burst, and 1,000 turns
-	$(PIP) py-spy==0.4.3
-	$(BIN)/python -m bench.flame
-
 walk: $(STAMP) ## count the modules that one request passes through
 	$(BIN)/python scripts/walk.py
 
-fuzz: $(STAMP) ## feed what reads peers' bytes with mutated input, and every route with what its document allows
+fuzz: $(STAMP) ## fuzz the parsers of peers' bytes, and every route by its OpenAPI document
 	$(PIP) atheris==3.0.0
 	$(BIN)/python -m fuzz $(FUZZ_S)
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest -q tests/server/test_schemathesis.py

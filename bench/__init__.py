@@ -1,1 +1,1 @@
-"""Measurements. `make bench` runs them; nothing here is a test."""
+"""Measurements of the daemon, the SDK and the page (`make bench`, `make bench-compare`); see docs/bench.md."""

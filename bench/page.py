@@ -1,8 +1,7 @@
-"""The page in a browser: how soon it is seen, how soon a long session is, how evenly it draws, and what it weighs.
+"""The page in Chromium: first paint, a long session, frames while a turn streams, and weight.
 
-Prints one table: the page of turnwire and that of `qwen serve`, in the same Chromium, each with its own daemon and
-the same agent. Every round begins with an empty cache, and the best counts. Times are the browser's own, from the
-beginning of the navigation. Needs Debian's chromium.
+Prints one table for the pages of turnwire and `qwen serve`, each with its own daemon and the same agent. Each visit
+begins with an empty cache. Times are the browser's, from the start of the navigation. Needs chromium.
 """
 
 from __future__ import annotations
@@ -14,21 +13,19 @@ import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
 
 import httpx
-from playwright.async_api import Browser, BrowserContext, Page, Response, async_playwright
+from playwright.async_api import Browser, Page, Response, async_playwright
 
-from bench.daemon_http import HOST, WAIT_S
-from bench.daemon_table import Found, Table
-from bench.daemon_targets import QWEN_PAGE, TURNWIRE, Running, Target, running
+from bench.client import HOST, WAIT_S
+from bench.phases import Found
+from bench.table import Table
+from bench.targets import QWEN_PAGE, TURNWIRE, Running, running
 
 ROUNDS = 5
-TURNS, UPDATES = 100, 100
-STREAMED = 5_000
-WAIT_MS = WAIT_S * 1000
-NEWEST = f"piece {UPDATES:08d} of an answer"
-"""In the last turn alone, which has one piece more than the others."""
+TURNS, UPDATES, STREAMED = 100, 100, 5_000
+PATHS = {TURNWIRE: "/#/session/", QWEN_PAGE: "/session/"}
+"""Path under which each page shows a session."""
 SEEN = """words => {
     const look = () => requestAnimationFrame(() => {
         if (!document.body?.textContent.includes(words)) look();
@@ -36,7 +33,7 @@ SEEN = """words => {
     });
     look();
 }"""
-"""Notes when words have been drawn: at the frame behind the one in which they are in the document."""
+"""Set `seenAt` at the frame after the one in which the words are in the document."""
 FRAMES = """() => {
     window.frames_ = [];
     let before;
@@ -47,124 +44,95 @@ FRAMES = """() => {
     };
     requestAnimationFrame(next);
 }"""
-PARTS = ("document", "script", "stylesheet", "font")
-PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
-
-
-class PageOf(NamedTuple):
-    """A daemon's page, and where it shows sessions."""
-
-    target: Target
-    sessions: str
-    """Before the id of the session that is shown."""
-
-
-PAGES = (
-    PageOf(TURNWIRE, "/#/session/"),
-    PageOf(QWEN_PAGE, "/session/"),
-)
 
 
 class Visit:
-    """A daemon that runs, and the browser that looks at its page."""
+    """A running daemon and a browser for its page."""
 
-    def __init__(self, daemon: Running, browser: Browser, page_of: PageOf) -> None:
-        self._daemon = daemon
+    def __init__(self, daemon: Running, browser: Browser) -> None:
         self._browser = browser
-        self._page_of = page_of
+        self._path = PATHS[daemon.target]
         self.url = f"http://{HOST}:{daemon.port}"
+        self._cwd, self._is_ours = daemon.cwd, daemon.target.is_ours
+        self._headers = {name: value for name, value in daemon.headers.items() if name != "Host"}
 
     @asynccontextmanager
-    async def fresh(self) -> AsyncGenerator[Page]:
-        """A page in a browser that has never been here, but is let in."""
+    async def page(self) -> AsyncGenerator[Page]:
+        """Open a page with an empty cache, logged in."""
         context = await self._browser.new_context(viewport={"width": 1280, "height": 800})
+        context.set_default_timeout(WAIT_S * 1000)
+        if self._is_ours:
+            # Not by the page of the link, which would fill the cache.
+            made = await context.request.post(f"{self.url}/login-link", headers=self._headers)
+            code = (await made.json())["url"].partition("#")[2]
+            await context.request.post(f"{self.url}/login", data={"code": code}, headers={"Origin": self.url})
         try:
-            context.set_default_timeout(WAIT_MS)
-            await self._log_in(context)
             yield await context.new_page()
         finally:
             await context.close()
 
-    async def _log_in(self, context: BrowserContext) -> None:
-        if not self._daemon.target.is_ours:
-            return
-        made = await context.request.post(f"{self.url}/login-link", headers=self._credential)
-        code = (await made.json())["url"].partition("#")[2]
-        # Not by the page of the link: that would fill the cache.
-        await context.request.post(f"{self.url}/login", data={"code": code}, headers={"Origin": self.url})
-
-    @property
-    def _credential(self) -> dict[str, str]:
-        return {name: value for name, value in self._daemon.headers.items() if name != "Host"}
-
     async def session(self, *prompts: str) -> str:
-        """A session in which these turns have ended, one after the other."""
-        async with httpx.AsyncClient(base_url=self.url, headers=self._credential, timeout=WAIT_S) as http:
-            made = await http.post("/session", json={"cwd": self._daemon.cwd, "sessionScope": "thread"})
+        """Create a session and run turns in it."""
+        async with httpx.AsyncClient(base_url=self.url, headers=self._headers, timeout=WAIT_S) as http:
+            made = await http.post("/session", json={"cwd": self._cwd, "sessionScope": "thread"})
             session_id = made.raise_for_status().json()["sessionId"]
             for prompt in prompts:
-                await self._run(http, session_id, prompt)
+                async with http.stream("GET", f"/session/{session_id}/events") as events:
+                    await self.prompt(session_id, prompt)
+                    async for line in events.aiter_lines():
+                        if line.startswith("event: turn_complete"):
+                            break
             return session_id
 
-    async def _run(self, http: httpx.AsyncClient, session_id: str, prompt: str) -> None:
-        async with http.stream("GET", f"/session/{session_id}/events") as events:
-            await self.prompt(session_id, prompt)
-            async for line in events.aiter_lines():
-                if line.startswith("event: turn_complete"):
-                    return
-
     async def prompt(self, session_id: str, text: str) -> None:
-        path, body = f"/session/{session_id}/prompt", {"prompt": [{"type": "text", "text": text}]}
-        async with httpx.AsyncClient(base_url=self.url, headers=self._credential, timeout=WAIT_S) as http:
-            (await http.post(path, json=body)).raise_for_status()
+        body = {"prompt": [{"type": "text", "text": text}]}
+        async with httpx.AsyncClient(base_url=self.url, headers=self._headers, timeout=WAIT_S) as http:
+            (await http.post(f"/session/{session_id}/prompt", json=body)).raise_for_status()
 
     def address(self, session_id: str) -> str:
-        return f"{self.url}{self._page_of.sessions}{session_id}"
+        return f"{self.url}{self._path}{session_id}"
 
 
 async def value(page: Page, expression: str) -> float:
-    """A number of the page, once it is there."""
+    """Wait for an expression to be true and return it as a number."""
     found = await page.wait_for_function(f"() => {expression}")
     return float(await found.json_value())
 
 
 async def home(visit: Visit) -> Found:
-    """The first paint of the page, and the bytes that it took."""
-    answered: list[Response] = []
-
-    def note(response: Response) -> None:
-        if response.request.resource_type in PARTS:
-            answered.append(response)
-
-    async with visit.fresh() as page:
-        page.on("response", note)
+    """The first paint, and the compressed size of everything loaded until then."""
+    responses: list[Response] = []
+    async with visit.page() as page:
+        page.on("response", lambda response: responses.append(response))
         await page.goto(visit.url)
-        painted = await value(page, PAINTED)
-        weight = sum([len(gzip.compress(await each.body(), 9)) for each in answered])
+        painted = await value(page, "performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
+        parts = [
+            each for each in responses if each.request.resource_type in ("document", "script", "stylesheet", "font")
+        ]
+        weight = sum([len(gzip.compress(await each.body(), 9)) for each in parts])
     return {"home: first contentful paint, ms": painted, "home: what it loads, kB gzipped": weight / 1000}
 
 
 async def opening(visit: Visit) -> Found:
-    """A long session, until its newest words are drawn."""
+    """Measure opening a long session, until its newest words are drawn."""
+    # The last turn alone has this chunk.
     session_id = await visit.session(*[f"burst {UPDATES}"] * (TURNS - 1), f"burst {UPDATES + 1}")
     found: list[float] = []
     nodes = 0.0
     for _ in range(ROUNDS):
-        async with visit.fresh() as page:
-            await page.add_init_script(f"({SEEN})({NEWEST!r})")
+        async with visit.page() as page:
+            await page.add_init_script(f"({SEEN})('piece {UPDATES:08d} of an answer')")
             await page.goto(visit.address(session_id), wait_until="commit")
             found.append(await value(page, "window.seenAt"))
             nodes = await value(page, "document.querySelectorAll('*').length")
-    return {
-        f"{TURNS * UPDATES:,} updates: newest words drawn, ms": min(found),
-        f"{TURNS * UPDATES:,} updates: elements in the document": nodes,
-    }
+    row = f"{TURNS * UPDATES:,} updates"
+    return {f"{row}: newest words drawn, ms": min(found), f"{row}: elements in the document": nodes}
 
 
 async def streaming(visit: Visit) -> Found:
-    """A turn that says 500 pieces a second, while it is looked at."""
+    """Measure a turn of 500 updates a second while it is shown."""
     session_id = await visit.session("one")
-    async with visit.fresh() as page:
+    async with visit.page() as page:
         await page.goto(visit.address(session_id))
         await value(page, "document.body.textContent.includes('one piece')")
         await page.evaluate(FRAMES)
@@ -173,48 +141,35 @@ async def streaming(visit: Visit) -> Found:
         await visit.prompt(session_id, f"stream {STREAMED}")
         await value(page, "window.seenAt")
         took = time.perf_counter() - begun
-        frames: list[Any] = sorted(await page.evaluate("window.frames_"))
+        frames: list[float] = sorted(map(float, await page.evaluate("window.frames_")))
     return {
-        "500 updates/s: a frame, p50, ms": float(frames[len(frames) // 2]),
-        "500 updates/s: a frame, p95, ms": float(frames[len(frames) * 95 // 100]),
-        "500 updates/s: the longest frame, ms": float(frames[-1]),
+        "500 updates/s: a frame, p50, ms": frames[len(frames) // 2],
+        "500 updates/s: a frame, p95, ms": frames[len(frames) * 95 // 100],
+        "500 updates/s: the longest frame, ms": frames[-1],
         f"500 updates/s: {STREAMED:,} are drawn after, s": took,
     }
 
 
-PHASES = (home, opening, streaming)
-
-
-async def measure(page_of: PageOf, daemon: Running, browser: Browser, table: Table) -> None:
-    visit = Visit(daemon, browser, page_of)
-    for phase in PHASES:
-        print(f"… {phase.__name__}: {page_of.target.name}", file=sys.stderr, flush=True)
-        for _ in range(ROUNDS if phase is home else 1):
-            table.take(page_of.target.name, await phase(visit))
-
-
 async def run(program: str) -> None:
-    pages = [each for each in PAGES if each.target.missing is None]
-    table = Table([each.target.name for each in pages], but="")
+    table = Table()
     async with async_playwright() as playwright:
-        for each in pages:
+        for target in (each for each in PATHS if each.missing is None):
             browser = await playwright.chromium.launch(executable_path=program, args=["--disable-gpu"])
-            with running(each.target) as daemon:
-                await measure(each, daemon, browser, table)
+            with running(target) as daemon:
+                visit = Visit(daemon, browser)
+                for phase in (*[home] * ROUNDS, opening, streaming):
+                    print(f"… {phase.__name__}: {target.name}", file=sys.stderr, flush=True)
+                    table.add(target.name, await phase(visit))
             await browser.close()
     table.show()
-    for each in PAGES:
-        if each.target.missing is not None:
-            print(f"{each.target.name}: {each.target.missing}")
 
 
 def main() -> None:
-    program = shutil.which("chromium")
+    program = shutil.which("chromium") or shutil.which("chromium-headless-shell")
     if program is None:
         print("the page: skipped, because chromium is not on PATH")
-        return
-    print("the page in Chromium; the best of several, from an empty cache")
-    asyncio.run(run(program))
+    else:
+        asyncio.run(run(program))
 
 
 if __name__ == "__main__":

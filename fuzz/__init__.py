@@ -1,1 +1,1 @@
-"""Fuzzing of what reads bytes from a peer. `make fuzz` runs it; nothing of turnwire imports it."""
+"""Fuzz targets for the code that parses bytes from a peer, and the program that runs them (`make fuzz`)."""

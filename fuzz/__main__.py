@@ -1,42 +1,45 @@
-"""`python -m fuzz [TARGET…] [SECONDS]`: fuzz some targets, or all, one after the other.
+"""Run fuzz targets with atheris: `python -m fuzz [TARGET…] [SECONDS]`.
 
-Takes names and how long each; gives exit code 0 when nothing was found, 1 for a finding and 64 for a name that is
-none. With atheris each target has a process of its own (`fuzz.one`), because atheris does not return from a run.
-Without it inputs are changed blindly (`fuzz.mutation`), and it says so.
+Without names all targets run, one after the other, each in a separate process because atheris ends the process.
+Exits with 1 when an input breaks a target.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import subprocess
 import sys
-import time
-
-from fuzz import mutation
-from fuzz.targets import SEEDS, TARGETS
-
-SECONDS = 60
-MISSING = """atheris is not installed, so inputs are changed blindly. It is optional and has wheels for Linux:
-    .venv/bin/python -m pip install atheris
-"""
+import tempfile
+from pathlib import Path
 
 
 def main(arguments: list[str]) -> int:
+    from fuzz.targets import TARGETS
+
     names = [each for each in arguments if not each.isdigit()] or list(TARGETS)
-    seconds = next((each for each in arguments if each.isdigit()), str(SECONDS))
-    if unknown := [name for name in names if name not in TARGETS]:
-        sys.stderr.write(f"there is no target {unknown[0]!r}; the targets are: {', '.join(TARGETS)}\n")
+    seconds = next((each for each in arguments if each.isdigit()), "60")
+    if unknown := set(names) - set(TARGETS):
+        sys.stderr.write(f"Unknown target {unknown.pop()!r}. Targets: {', '.join(TARGETS)}\n")
         return 64
-    if importlib.util.find_spec("atheris") is None:
-        sys.stderr.write(MISSING)
-        for name in names:
-            count = mutation.run(TARGETS[name], SEEDS[name], float(seconds), number=time.time_ns())
-            sys.stdout.write(f"{name}: {count} inputs, nothing found\n")
-            sys.stdout.flush()
-        return 0
-    ends = [subprocess.run([sys.executable, "-m", "fuzz.one", name, seconds], check=False) for name in names]
-    return 1 if any(each.returncode for each in ends) else 0
+    runs = [subprocess.run([sys.executable, "-m", "fuzz", "--one", name, seconds], check=False) for name in names]
+    return 1 if any(each.returncode for each in runs) else 0
+
+
+def run_one(name: str, seconds: str) -> None:
+    """Fuzz one target in this process, which ends with it."""
+    atheris = importlib.import_module("atheris")
+    # atheris must see the import to instrument the code.
+    with atheris.instrument_imports(include=["turnwire"]):
+        targets = importlib.import_module("fuzz.targets")
+    with tempfile.TemporaryDirectory() as folder:
+        for number, seed in enumerate(targets.SEEDS[name]):
+            (Path(folder) / str(number)).write_bytes(seed)
+        atheris.Setup([sys.argv[0], f"-max_total_time={seconds}", "-max_len=2048", folder], targets.TARGETS[name])
+        atheris.Fuzz()
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    if sys.argv[1:2] == ["--one"]:
+        run_one(*sys.argv[2:])
+    else:
+        sys.exit(main(sys.argv[1:]))

@@ -1,22 +1,31 @@
-"""What is fuzzed: functions of bytes that must hold for every input, each with its rule.
+"""Fuzz targets: functions of bytes that return for every input.
 
-Takes any bytes; returns, or raises `AssertionError` or whatever the code under test should not have raised. Never
-needs a fuzzer: `python -m fuzz` gives the bytes, and so does a test.
+A target raises `AssertionError`, or an exception of the code under test, when an input breaks it. Requests to the
+REST routes are generated from the OpenAPI document by `tests/server/test_schemathesis.py`.
 """
 
 from __future__ import annotations
 
-import shlex
+import asyncio
+import logging
+import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
 
+import anyio
+from anyio.lowlevel import checkpoint
 from msgspec import Raw
 
-from fuzz.connections import HTTP2_SEEDS, http2
-from fuzz.requests import ACP_SEEDS, REST_SEEDS, acp, rest
-from turnwire.core.policy import KnownCall, amended, judge, read_request, read_rules
-from turnwire.core.shell_line import candidates, read_line
 from turnwire.errors import RemoteProtocolError
-from turnwire.runtime.last_frames import KEPT_BYTES, LastFrames
+from turnwire.hosting.last_frames import KEPT_BYTES, LastFrames
+from turnwire.limits import Limits
+from turnwire.server.access.identity import Identity, Role
+from turnwire.server.acp.connection import AcpConnection
+from turnwire.server.daemon import open_daemon
+from turnwire.server.settings.declared import Settings
+from turnwire.session.policy import KnownCall, amended, judge, read_request, read_rules
 from turnwire.wire.jsonrpc import Batch, Frame, Notification, Request, decode, encode
 from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 from turnwire.wire.ndjson import LineReader
@@ -29,13 +38,14 @@ from turnwire.wire.peek import (
     peek_update_params,
     read_update_line,
 )
+from turnwire_testing.scripted.agent import ScriptedSource
 
 MAX_BYTES = 64
-"""A line may have so many bytes here, so that short inputs reach the bound."""
+"""Small limit of a line, so that short inputs exceed it."""
 
 
 def jsonrpc(data: bytes) -> None:
-    """A line is a frame, which is the same once it is encoded, or is refused with a reason and a code."""
+    """Check that a line is a frame that survives encoding, or is rejected with a reason and a code."""
     frame = _decoded(data)
     if isinstance(frame, RemoteProtocolError):
         assert frame.context["reason"]
@@ -47,7 +57,7 @@ def jsonrpc(data: bytes) -> None:
 
 
 def ndjson(data: bytes) -> None:
-    """How the bytes are cut makes no difference, and no line is longer than the bound."""
+    """Check that lines do not depend on how the bytes are split, and none exceeds the limit."""
     whole = LineReader(MAX_BYTES)
     lines = [*whole.feed(data), *whole.end()]
     step = data[0] % 7 + 1 if data else 1
@@ -58,7 +68,7 @@ def ndjson(data: bytes) -> None:
 
 
 def peek(data: bytes) -> None:
-    """The params of any frame can be looked into, and what they are not is refused."""
+    """The params of any frame can be inspected, or are rejected with a reason."""
     frame = _decoded(data)
     if isinstance(frame, Request | Notification):
         peek_session_id(frame.params)
@@ -67,7 +77,7 @@ def peek(data: bytes) -> None:
 
 
 def pieces(data: bytes) -> None:
-    """Lines that are read together are what each is alone."""
+    """Check that reading lines together gives the same updates as reading each alone."""
     lines = data.split(b"\n")
     alone = [
         line if update is None else update for line, update in zip(lines, map(read_update_line, lines), strict=True)
@@ -96,29 +106,20 @@ def _kind(params: Raw) -> str | RemoteProtocolError:
         return error
 
 
-def shell(data: bytes) -> None:
-    """Any text is taken apart, and a plain line is one command that reads the same when it is written anew."""
-    line = data.decode(errors="replace")
-    reading = read_line(line)
-    list(candidates(reading))
-    if reading.is_plain:
-        [words] = reading.commands
-        assert read_line(shlex.join(words)).commands == (words,)
-
-
 def policy(data: bytes) -> None:
-    """Whatever an agent says of a call, rules have a verdict, and nothing is allowed that is not plain."""
+    """Check that permission rules allow nothing but the exact command, whatever the agent reports."""
     request = read_request(SESSION_REQUEST_PERMISSION, Raw(data))
     if request is None:
         return
     call = amended(KnownCall(), request.tool_call, null_clears=False)
     if call is not None and judge(RULES, request, call, cwd="/w", attended=False) is not None:
-        assert call.command is not None
-        assert read_line(call.command).is_plain
+        is_line = isinstance(call.command, str) and call.command.strip(" ") == "git status"
+        assert is_line or call.command == ("git", "status")
+        assert not call.has_more
 
 
 def frames(data: bytes) -> None:
-    """Whatever is said about a session can be shown, and no more of it is kept than is shown."""
+    """Any frame of a session can be stored as evidence, within the limit."""
     frame = _decoded(data)
     if not isinstance(frame, RemoteProtocolError | Batch):
         last = LastFrames()
@@ -127,7 +128,58 @@ def frames(data: bytes) -> None:
         assert len(shown) <= KEPT_BYTES
 
 
-RULES = read_rules([{"answer": "allow_once", "command": "*"}])
+def acp(data: bytes) -> None:
+    """Each line of an ACP client is accepted or rejected, and the daemon sends only valid frames."""
+    errors = _Errors(logging.ERROR)
+    logging.getLogger("turnwire").addHandler(errors)
+    try:
+        for frame in asyncio.run(_answers(data.split(b"\n"))):
+            decode(frame)
+    finally:
+        logging.getLogger("turnwire").removeHandler(errors)
+    assert errors.found == []
+
+
+class _Errors(logging.Handler):
+    """Log records with an exception: failures of the daemon itself."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info is not None:
+            self.found.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
+
+
+async def _answers(lines: list[bytes]) -> list[bytes]:
+    """Send lines to a daemon with a scripted agent, and return its frames."""
+    sent: list[bytes] = []
+    with tempfile.TemporaryDirectory(prefix="turnwire-fuzz-") as folder:
+        settings = replace(Settings(), log="memory", cwd=(Path(folder),))
+        async with (
+            ScriptedSource() as source,
+            open_daemon(settings, Limits(), source) as daemon,
+            anyio.create_task_group() as tasks,
+        ):
+            connection = AcpConnection(daemon, Identity("fuzz", Role.OWNER), tasks)
+
+            async def read() -> None:
+                async with aclosing(connection.all_frames()) as found:
+                    async for some in found:
+                        sent.extend(some)
+
+            tasks.start_soon(read)
+            for line in lines:
+                await connection.receive(line)
+            for _ in range(20):
+                await checkpoint()
+            await connection.aclose(ends_work=True)
+            tasks.cancel_scope.cancel()
+    return sent
+
+
+RULES = read_rules([{"answer": "allow_once", "argv": ["git", "status"]}])
 JSON_SEEDS = (
     b'{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}',
     b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"plan"}}}',
@@ -151,18 +203,25 @@ FRAME_SEEDS = (
     b'{"jsonrpc":"2.0","id":1,"method":"terminal/create","params":{"command":"x","env":[{"name":"a","value":"b"}]}}',
     b'{"jsonrpc":"2.0","id":1,"result":{"_meta":{"a":["x"]},"headers":{"x":"y"}}}',
 )
-SHELL_SEEDS = (
-    b"git status --short 'a b' \"c\"",
-    b"A=1 if true; then rm -rf x; fi > out 2>&1 < in",
-    b'echo $(rm x) `rm y` "$(rm z)" ${A:-b} {a,b} *.py ~/x # end',
-    b"cat <<E | sh -c 'sudo rm x' && (a; b) || ! c &\nrm y\nE\n",
-)
 POLICY_SEEDS = tuple(
     b'{"options":[{"optionId":"y","kind":"allow_once"}],"toolCall":{"toolCallId":"t","kind":"execute",'
-    b'"locations":[{"path":"file:///w/%2e"}],"rawInput":{"command":"'
-    + each.replace(b"\\", b"").replace(b'"', b"").replace(b"\n", b"\\n")
-    + b'"}}}'
-    for each in SHELL_SEEDS
+    b'"locations":[{"path":"file:///w/%2e"}],"rawInput":' + each + b"}}"
+    for each in (
+        b'{"command":"git status"}',
+        b'{"command":"git status","cwd":"/w","env":{}}',
+        b'{"command":["git","status"]}',
+        b'{"command":"git","args":["status"]}',
+    )
+)
+_INITIALIZE = (
+    b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}\n'
+)
+ACP_SEEDS = (
+    _INITIALIZE + b'{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/tmp","mcpServers":[]}}',
+    _INITIALIZE.replace(b":1", b":2") + b'{"jsonrpc":"2.0","id":1,"method":"session/list","params":{}}',
+    _INITIALIZE + b'{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s1"}}\n[]\n{}',
+    _INITIALIZE + b'{"jsonrpc":"2.0","id":1,"method":"_vendor/x","params":{"sessionId":"s1"}}',
+    _INITIALIZE + b'{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":0}}',
 )
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
@@ -171,20 +230,14 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "peek": peek,
     "pieces": pieces,
     "frames": frames,
-    "shell": shell,
     "policy": policy,
-    "rest": rest,
     "acp": acp,
-    "http2": http2,
 }
 SEEDS: dict[str, Sequence[bytes]] = {
     **dict.fromkeys(("jsonrpc", "ndjson", "peek"), JSON_SEEDS),
     "pieces": PIECE_SEEDS,
     "frames": FRAME_SEEDS,
-    "shell": SHELL_SEEDS,
     "policy": POLICY_SEEDS,
-    "rest": REST_SEEDS,
     "acp": ACP_SEEDS,
-    "http2": HTTP2_SEEDS,
 }
-"""Where a fuzzer starts."""
+"""Inputs from which the fuzzer starts."""

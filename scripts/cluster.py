@@ -1,6 +1,6 @@
-"""`make cluster`: three nodes on this machine, a PostgreSQL of their own, and nginx before them, without affinity.
+"""`make cluster`: three nodes on this machine, a private PostgreSQL, and nginx in front of them, without affinity.
 
-Everything is in a temporary folder and gone at the end (Ctrl-C). What an operator writes for a real one is in
+Everything is in a temporary folder that is deleted at the end (Ctrl-C). The configuration of a real cluster is in
 deploy/compose-cluster.yaml and docs/cluster.md.
 """
 
@@ -23,7 +23,7 @@ from tests.support.postgres import find_postgres, postgres_server
 
 NODES = ("a", "b", "c")
 FIRST_PORT = 4171
-"""Of the first node; the ports at which nodes reach each other are ten higher."""
+"""Port of the first node; the ports at which nodes reach each other are ten higher."""
 FRONT_PORT = 4170
 STOP_S = 40
 
@@ -50,7 +50,7 @@ FRONT = """
 
 @contextmanager
 def started(command: Sequence[str], **more: str) -> Generator[subprocess.Popen[bytes]]:
-    """A process that is asked to end at the end, and ended if it does not."""
+    """Run a process that is terminated at the end, and killed if it does not exit."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **more}, start_new_session=True)
     try:
         yield process
@@ -79,12 +79,12 @@ def node_command(name: str, number: int, log: str, folder: Path, work: Path) -> 
 
 
 def main() -> None:
-    """Start all of it, say where it is, and wait for Ctrl-C."""
+    """Start all processes, print their addresses, and wait for Ctrl-C."""
     nginx, programs = shutil.which("nginx"), find_postgres()
     if nginx is None or programs is None:
         sys.exit("make cluster needs nginx and PostgreSQL (Debian: apt-get install nginx-light postgresql)")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    token, work = secrets.token_urlsafe(24), Path.cwd()
+    token, key, work = secrets.token_urlsafe(24), secrets.token_hex(32), Path.cwd()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="turnwire-cluster-")))
         server = stack.enter_context(postgres_server(programs))
@@ -92,7 +92,7 @@ def main() -> None:
         print(f"log       {log}")
         for number, name in enumerate(NODES):
             command = node_command(name, number, log, folder, work)
-            process = stack.enter_context(started(command, TURNWIRE_TOKEN=token))
+            process = stack.enter_context(started(command, TURNWIRE_TOKEN=token, TURNWIRE_CLUSTER_KEY=key))
             assert process.stdout is not None
             line = process.stdout.readline()
             if not line:

@@ -1,7 +1,7 @@
 """Draw docs/images/terminal.svg: a real session at a real terminal, with a daemon and the built-in agent.
 
-Takes nothing; gives the picture that README.md shows. Run it again when what the commands print has changed:
-`python -m scripts.draw_terminal`. It is not among the checks: each run has other ids.
+The picture is shown in README.md. Run it again when the output of the commands has changed: `python -m
+scripts.draw_terminal`. It is not among the checks: each run has other ids.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "terminal.svg"
 ROWS, COLUMNS = 60, 92
 TYPED = ((("prompt", "/demo edit"), "1"), (("sessions",), ""))
-"""What is typed: a command, and what its question is answered with."""
+"""The typed commands, each with the answer to its question."""
 PROMPT = "\x1b[32m~/project\x1b[0m $ \x1b[1mturnwire {}\x1b[0m\n"
 ALIKE = re.compile(r"((?:\x1b\[[1-9][\d;]*m)+)([^\x1b]+)\x1b\[0m\1(?!\x1b)")
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
 
 class Coloured(Shown):
-    """A screen whose characters keep how they are drawn."""
+    """A screen whose characters store their colours."""
 
     def __init__(self) -> None:
         super().__init__(ROWS, COLUMNS)
@@ -44,14 +44,14 @@ class Coloured(Shown):
 
 
 def shown(home: Path, words: tuple[str, ...], answer: str) -> str:
-    """What a terminal shows when the command has ended."""
+    """Return the terminal's screen after the command has ended."""
     with on_screen(home, *words, rows=ROWS, columns=COLUMNS) as terminal:
         terminal.shown = Coloured()
         if answer:
             terminal.until(lambda screen: "answer " in re.sub(r"\x1b\[[\d;]*m", "", screen.text))
             terminal.type(answer, "\n")
         terminal.finish()
-        # Neighbours that are drawn alike are one piece, in which a word can be found.
+        # Adjacent characters with the same style are one text, in which a word can be found.
         text, found = terminal.shown.text.rstrip(), 1
         while found:
             text, found = ALIKE.subn(r"\1\2", text)
@@ -59,7 +59,7 @@ def shown(home: Path, words: tuple[str, ...], answer: str) -> str:
 
 
 def draw(text: str) -> str:
-    """The picture, with the fonts of whoever looks at it: none is fetched from anywhere."""
+    """Return the picture, with the viewer's fonts: none is downloaded."""
     console = Console(width=COLUMNS, record=True, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(Text.from_ansi(text))
     svg = console.export_svg(title="turnwire", theme=MONOKAI, unique_id="terminal")

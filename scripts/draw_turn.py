@@ -1,8 +1,8 @@
-"""Draw `docs/turn.md` from the turn's table and the invariants that stand above it.
+"""Draw `docs/turn.md` from the turn's table and the invariants above it.
 
-Takes `NEXT` and the docstring of `turnwire.core.turn`; gives a diagram, the table, the invariants and the list of
-stored events. `--check` writes nothing and fails when the page is not what the code says. Never adds a fact
-of its own: what is on the page is in the code.
+The input is `NEXT` and the docstring of `turnwire.session.turn`; the output is a diagram, the table, the invariants
+and the list of stored events. `--check` writes nothing and fails when the page differs from the code. Every fact on
+the page is in the code.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from turnwire.core import events, turn
-from turnwire.core.events import Event, TerminalEvent, TurnEvent
-from turnwire.core.turn import ACTIVE, NEXT, TERMINAL, TurnState
+from turnwire.session import events, turn
+from turnwire.session.events import Event, TerminalEvent, TurnEvent
+from turnwire.session.turn import ACTIVE, NEXT, TERMINAL, TurnState
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "turn.md"
-SOURCE = "src/turnwire/core/turn.py"
+SOURCE = "src/turnwire/session/turn.py"
 
 HEAD = f"""\
 # The turn
@@ -38,7 +38,7 @@ def page() -> str:
 
 
 def _diagram() -> str:
-    """The table as a state diagram. Events that leave the state as it is are in the table only."""
+    """Return the table as a state diagram. Events that do not change the state are in the table only."""
     lines = ["## Diagram", "", "```mermaid", "stateDiagram-v2"]
     for state, row in NEXT.items():
         ways: dict[TurnState, list[str]] = {}
@@ -105,7 +105,7 @@ def _type(kind: type[Event]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or with `--check` say whether it is fresh."""
+    """Write the page, or with `--check` report whether it is current."""
     if arguments not in ([], ["--check"]):
         print(f"usage: {Path(__file__).name} [--check]", file=sys.stderr)
         return 64

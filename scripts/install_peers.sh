@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Put the peers under .peers/: the official ACP SDKs, for tests/interop and bench/stdio.py, a published client of the
+# Put the peers under .peers/: the official ACP SDKs, for tests/interop, a published client of the
 # REST contract, acpx, a published ACP client for the command line, and the TypeScript compiler with a Node that runs
 # TypeScript, for examples/typescript.
 #
@@ -57,7 +57,7 @@ for program in node npm; do
 done
 python_peer py-v1 "$PY_V1"
 python_peer py-v2 "$PY_V2"
-node_peer node "$NODE_SDK $NODE_WS" "agents=tests/interop/agents clients=tests/interop/clients bench=bench/peers"
+node_peer node "$NODE_SDK $NODE_WS" "agents=tests/interop/agents clients=tests/interop/clients"
 node_peer qwen "$REST_SDK $NEW_NODE" "clients=tests/interop/clients"
 node_peer acpx "$ACPX $NEW_NODE" ""
 node_peer typescript "$TYPESCRIPT $NEW_NODE" ""

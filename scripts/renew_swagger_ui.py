@@ -1,7 +1,7 @@
-"""Renew the viewer of the API that the daemon ships: `scripts/renew_swagger_ui.py [VERSION]`.
+"""Update the API viewer that the daemon ships: `scripts/renew_swagger_ui.py [VERSION]`.
 
-Takes the files below from the npm package `swagger-ui-dist`, in the version given or the newest, and writes down
-beside them which package they are of and what each hashes to. Needs npm. Never changes a byte of them.
+The files below come from the npm package `swagger-ui-dist`, in the given version or the newest. The package and the
+hash of each file are recorded next to them. Needs npm. The files are not modified.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Draw docs/images/page-*.png: the page in Debian's Chromium, with a daemon whose agents do what is written here.
+"""Draw docs/images/page-*.png: the page in Debian's Chromium, with a daemon whose agents are scripted here.
 
-Takes nothing; gives the pictures that README.md and docs/page.md show. `make screenshots` runs it after the page
-has changed. It is not among the checks: each run has other ids and other durations.
+The pictures are shown in README.md and docs/page.md. `make screenshots` runs it after the page has changed. It is
+not among the checks: each run has other ids and other durations.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def asks(path: str, old: str, new: str, title: str) -> list[str]:
 
 
 class Scene(NamedTuple):
-    """A session: what it is called, what is asked, and what its agent then does."""
+    """A session: its title, its prompt, and its agent's script."""
 
     agent: str
     title: str
@@ -185,7 +185,7 @@ async def play(house: House, scene: Scene) -> str:
 
 
 async def pace(house: House, session_id: str) -> None:
-    """Open the gates of a scene one after the other, and answer what is asked before the sixth."""
+    """Open the gates of a scene one after the other, and answer the request before the sixth."""
     for number, seconds in enumerate(PACES, 1):
         await anyio.sleep(seconds)
         if number == 6:
@@ -196,7 +196,7 @@ async def pace(house: House, session_id: str) -> None:
 
 
 def agents(home: Path) -> list[str]:
-    """Flags for a daemon: each scene has an agent that does its script whatever it is asked."""
+    """Return flags for a daemon: each scene has an agent that runs its script for any prompt."""
     flags: list[str] = []
     for scene in SCENES:
         script = home / f"{scene.agent}.script"

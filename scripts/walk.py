@@ -1,22 +1,22 @@
-"""Walk with one request through the code: which modules it touches, how often control passes between them.
+"""Trace one request through the code: the modules it touches, and the number of control transfers between them.
 
     python scripts/walk.py            all walks, one line each
     python scripts/walk.py --modules  also the modules, with the calls into each, and the most frequent changes
     python scripts/walk.py --steps    also every call in its order, a line for each function, set off by module
 
 A module that a request merely passes through costs its reader a file. Each walk starts the real program in a
-process of its own under a profiler, warms it up with one turn, and measures the next: every call of a Python
-function of turnwire counts for its module; a change is a call into another module than the call before it. Resuming
-a coroutine counts as a call, as it does for a reader. Only the thread of the event loop is watched: the log's
-writer is one step of the story.
+separate process under a profiler, warms it up with one turn, and measures the next: every call of a Python function
+of turnwire counts for its module; a change is a call into another module than the call before it. Resuming a
+coroutine counts as a call, as it does for a reader. Only the thread of the event loop is profiled: the log's writer
+counts as one step.
 
-What the numbers hold besides the way that somebody reads. A turn is several batches of events, and each goes the
-same way (decide, append, publish, tell the streams), each event of it through the fold and the shape: changes count
-every round, `pairs` counts each change from one module to another once, and `layers` those between two layers alone
-(`core` and `log`, for example): fewer than these there would not be if each layer were one file. A property, a port
-that tells the time and the frames around a coroutine that goes on are calls like any other. What the daemon does by
-itself meanwhile falls into it, too: the watch over the loop, the index of the search. And where the disk is slow
-the log goes through its thread. So two runs differ by some ten changes, and more on a busy machine.
+The numbers include more than the path that a reader follows. A turn is several batches of events, and each passes
+through the same steps (decide, append, publish, notify the streams), each event of it through the fold and the
+shape. `changes` counts every round, `pairs` counts each change from one module to another once, and `layers` counts
+those between two layers alone (`core` and `log`, for example): the minimum if each layer were one file. A property,
+a port that returns the time and the frames around a resumed coroutine are calls like any other. Background work of
+the daemon during the turn is included: the watchdog of the loop, the index of the search. If the disk is slow, the
+log uses its thread. So two runs differ by some ten changes, and more on a busy machine.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from websockets.sync.client import connect
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
-AGENT = [sys.executable, "-m", "turnwire.testing.agent"]
+AGENT = [sys.executable, "-m", "turnwire_testing.agent"]
 TOKEN = "a-token-for-the-walk"
 HEADERS = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
 WAIT_S = 30.0
@@ -55,7 +55,7 @@ Json = dict[str, Any]
 
 
 class Steps(NamedTuple):
-    """What was seen of one walk."""
+    """The recorded steps of one walk."""
 
     functions: list[tuple[str, str]]
     """Every call in its order: the module, and the function in it."""
@@ -67,13 +67,13 @@ class Steps(NamedTuple):
 
     @property
     def changes(self) -> Counter[str]:
-        """By the modules before and behind it."""
+        """Count changes by the modules before and after them."""
         modules = (module for module, _ in self.functions)
         return Counter(f"{one} → {other}" for one, other in pairwise(modules) if one != other)
 
     @property
     def between_layers(self) -> int:
-        """How often control passes from one layer to another."""
+        """Count control transfers between layers."""
         layers = [module.split(".")[1] for module, _ in self.functions if "." in module]
         return sum(one != other for one, other in pairwise(layers))
 
@@ -112,7 +112,7 @@ class Watch:
             self._functions.append((module, frame.f_code.co_qualname))
 
     def _module(self, filename: str) -> str:
-        """The dotted name of a module of turnwire; nothing for everybody else's."""
+        """Return the dotted name of a module of turnwire; empty for any other module."""
         if filename not in self._modules:
             path = Path(filename)
             parts = path.relative_to(SOURCE).with_suffix("").parts if path.is_relative_to(SOURCE) else ()
@@ -155,7 +155,7 @@ class Program:
         self.stdout = process.stdout
 
     def walked(self, step: Callable[[], None]) -> Steps:
-        """What `step` made the program do. The first time is a warm-up."""
+        """Return the steps of the program during `step`. The first time is a warm-up."""
         step()
         self._signal(signal.SIGUSR1)
         step()
@@ -242,7 +242,7 @@ def daemon() -> Generator[tuple[Program, Daemon]]:
 
 
 def websocket_v2(running: Program, address: str) -> Steps:
-    """A v2 client on a WebSocket, with the v1 agent."""
+    """Run a v2 client on a WebSocket, with the v1 agent."""
     with connect(f"ws://{address}/acp", additional_headers=HEADERS, close_timeout=WAIT_S) as socket:
         numbers = iter(range(1_000))
 
@@ -277,7 +277,7 @@ def websocket_v2(running: Program, address: str) -> Steps:
 
 
 def sdk_turn() -> Steps:
-    """A v1 client with an agent of the SDK, over its pipes."""
+    """Run a v1 client with an agent of the SDK, over its pipes."""
     with program("agent") as running:
         numbers = iter(range(1_000))
 

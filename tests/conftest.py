@@ -1,18 +1,87 @@
-"""What every test of this repository shares."""
+"""Fixtures and hooks of all tests of this repository."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Generator
-from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
     from tests.support.postgres import PostgresServer
+
+
+# The suite for every push tries the same examples each time; `make soak` searches with random ones.
+settings.register_profile("quick", max_examples=50, stateful_step_count=50, deadline=None, derandomize=True)
+settings.register_profile(
+    "soak", max_examples=2000, stateful_step_count=50, deadline=None, derandomize=False, print_blob=True
+)
+settings.load_profile("soak" if os.environ.get("TURNWIRE_SOAK") == "1" else "quick")
+
+FULL_FOLDERS = {"cluster", "crash", "deploy", "interop", "page", "postgres", "power", "start", "web"}
+"""Folders that belong to `make test-all` as a whole. Single files and tests elsewhere carry the marker `full`."""
+TOOL_FIXTURES = {"postgres", "browser", "browser_program", "tls"}
+"""Fixtures that need a program besides Python."""
+PROCESSES = "starts dozens of processes"
+FULL_CLI = {
+    "test_agent_environment",
+    "test_agent_import",
+    "test_chat",
+    "test_children",
+    "test_choices",
+    "test_completion",
+    "test_daemon_stop",
+    "test_doctor",
+    "test_drawing",
+    "test_forms",
+    "test_local_daemon",
+    "test_many_agents",
+    "test_mistakes",
+    "test_not_acp",
+    "test_permission_view",
+    "test_relay_process",
+    "test_session_names",
+    "test_shared_folder",
+    "test_stdio",
+    "test_streams",
+    "test_swallowed",
+    "test_tokens",
+    "test_turn_control",
+    "test_verify",
+}
+"""Files of tests/cli in which nearly every test starts several commands, at about a second each."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip the import of files that `make test` deselects as a whole: each worker collects everything."""
+    if "not full" not in str(config.getoption("markexpr")):
+        return None
+    root = Path(__file__).parent
+    if not collection_path.is_relative_to(root):
+        return None
+    folder = collection_path.relative_to(root).parts[:1]
+    is_full = folder == ("cli",) and collection_path.stem in FULL_CLI
+    return True if is_full or FULL_FOLDERS.intersection(folder) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of `make test-all`, so that `-m "not full and not soak"` is the suite of `make test`."""
+    root = Path(__file__).parent
+    for item in items:
+        if not item.path.is_relative_to(root):
+            continue
+        folder = item.path.relative_to(root).parts[0]
+        needed = TOOL_FIXTURES & set(getattr(item, "fixturenames", ()))
+        if folder in FULL_FOLDERS:
+            item.add_marker(pytest.mark.full("its folder"))
+        elif folder == "cli" and item.path.stem in FULL_CLI:
+            item.add_marker(pytest.mark.full(PROCESSES))
+        elif needed:
+            item.add_marker(pytest.mark.full(f"needs {', '.join(sorted(needed))}"))
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +100,7 @@ def browser_program() -> str:
 
 @pytest.fixture(scope="module")
 async def browser(browser_program: str) -> AsyncGenerator[Browser]:
-    """One running browser for the tests of a file. Each test has contexts of its own in it."""
+    """Run one browser for the tests of a file. Each test has separate contexts in it."""
     from tests.support.browser import running_browser
 
     async with running_browser(browser_program) as found:
@@ -40,7 +109,7 @@ async def browser(browser_program: str) -> AsyncGenerator[Browser]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Generator[PostgresServer]:
-    """One running PostgreSQL for all tests of a worker. Each log has a schema of its own in it."""
+    """Run one PostgreSQL for all tests of a worker. Each log has a separate schema in it."""
     from tests.support.postgres import need_postgres, postgres_server
 
     with postgres_server(need_postgres()) as server:
@@ -48,44 +117,25 @@ def postgres() -> Generator[PostgresServer]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that is to hold on every log runs on each, unless it has no daemon (no loop, or no folder for one)."""
-    marked = metafunc.definition.get_closest_marker
-    has_daemon = iscoroutinefunction(metafunc.function) and "tmp_path" in metafunc.fixturenames
-    if has_daemon and marked("every_log") is not None and marked("own_log") is None:
-        metafunc.parametrize("log_of_daemons", ["sqlite", "postgresql"], indirect=True)
+    """Run a test marked `every_log` on SQLite and, in `make test-all`, on PostgreSQL too."""
+    if metafunc.definition.get_closest_marker("every_log") is not None:
+        postgresql = pytest.param("postgresql", marks=pytest.mark.full("PostgreSQL"))
+        metafunc.parametrize("log_of_daemons", ["sqlite", postgresql], indirect=True)
 
 
 @pytest.fixture(autouse=True)
 def log_of_daemons(request: pytest.FixtureRequest) -> Generator[str]:
-    """Where daemons of the test keep their logs. One folder has one log, also after a restart.
+    """The kind of log that the test's daemons use. A data folder has the same log after a restart.
 
-    For all tests, because pytest leaves out a fixture that a test has as a parameter and does not use by itself.
+    It is autouse because pytest drops a parametrized fixture that the test does not request.
     """
-    place: str = getattr(request, "param", "sqlite")
-    if place == "sqlite":
-        yield place
+    kind: str = getattr(request, "param", "sqlite")
+    if kind == "sqlite":
+        yield kind
         return
     with pytest.MonkeyPatch.context() as monkeypatch:
         keep_in_postgres(request.getfixturevalue("postgres"), monkeypatch)
-        yield place
-
-
-@pytest.fixture(autouse=True, scope="session")
-def every_daemon_on_postgres(request: pytest.FixtureRequest) -> Generator[None]:
-    """With `TURNWIRE_TEST_LOG=postgresql` all daemons of all tests are on it, for a look at the whole suite."""
-    if os.environ.get("TURNWIRE_TEST_LOG") != "postgresql":
-        yield
-        return
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        keep_in_postgres(request.getfixturevalue("postgres"), monkeypatch)
-        yield
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test with a log of its own shows nothing where all daemons are to be on PostgreSQL."""
-    own = item.get_closest_marker("own_log")
-    if own is not None and os.environ.get("TURNWIRE_TEST_LOG") == "postgresql":
-        pytest.skip(f"it has a log of its own: {own.args[0]}")
+        yield kind
 
 
 def keep_in_postgres(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,8 @@
-"""The agent behind every daemon that is measured: it costs next to nothing and does what a prompt says.
+"""The agent of every measured daemon. It costs next to nothing and follows the prompt.
 
-Runs as a program. `one` is one chunk; `burst N` is N chunks, written 64 KB at a time; `stamp N` is N chunks a few
-milliseconds apart, each with the time at which it was written; `stream N` is N pieces of an answer in markdown, 500
-a second, and a last one that says so; `wait` is one chunk, and no end. Every session has an id of its own. What it
-does not know it refuses, as any agent does. Needs nothing but the standard library.
+`one` is one chunk; `burst N` is N chunks, written 64 KB at a time; `stamp N` is N chunks 3 ms apart, each with the
+time of its write; `stream N` is N chunks of markdown, 500 a second; `wait` is one chunk without an end. Needs only
+the standard library.
 """
 
 from __future__ import annotations
@@ -18,29 +17,17 @@ from typing import Any
 WRITE_BYTES = 64 * 1024
 PACE_S = 0.003
 STREAM_S = 0.002
-WORDS = (
-    "The ",
-    "turn ",
-    "ends ",
-    "**once**",
-    ", ",
-    "with ",
-    "`turn_complete`",
-    ".\n\n",
-    "- first\n",
-    "- second\n\n",
-    "```python\n",
-    "for event in log:\n",
-    "    print(event)\n",
-    "```\n\n",
-)
-"""What `stream` says, over and over."""
+WORDS = [
+    *("The ", "turn ", "ends ", "**once**", ", ", "with ", "`turn_complete`", ".\n\n", "- first\n", "- second\n\n"),
+    *("```python\n", "for event in log:\n", "    print(event)\n", "```\n\n"),
+]
+"""The words of `stream`, repeated."""
 METHOD_NOT_FOUND = -32601
 INITIALIZED: dict[str, Any] = {
     "protocolVersion": 1,
     "agentCapabilities": {},
     "authMethods": [],
-    # One of the daemons takes no agent that does not say this.
+    # One of the daemons rejects agents without this member.
     "_meta": {"qwen-code/external-tool-guard-ready": "required-v1"},
 }
 
@@ -67,7 +54,7 @@ def burst(session_id: str, count: int) -> bytes:
 
 
 def stream(session_id: str, count: int) -> None:
-    """At an even pace: what was late is caught up."""
+    """Stream at an even pace: delays are caught up."""
     begun = time.monotonic()
     for number in range(count):
         select.select([], [], [], max(0.0, begun + number * STREAM_S - time.monotonic()))
@@ -90,7 +77,7 @@ def take_turn(session_id: str, text: str) -> None:
 
 
 def answer(asked: dict[str, Any], sessions: int) -> dict[str, Any] | None:
-    """The result or the error of a request, after whatever comes before it; none if there is to be no end."""
+    """Return the result or the error of a request, after any preceding updates; None if the turn never ends."""
     match asked["method"]:
         case "initialize":
             return {"result": INITIALIZED}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Put `qwen serve` and the Node it needs under .peers/qwen-serve, for bench/daemon.py. Some 350 MB; tests need none of it.
+# Put `qwen serve` and the Node it needs under .peers/qwen-serve, for make bench. Some 350 MB; tests need none of it.
 #
 # Takes nothing; leaves it alone when it is there in this version. Needs npm. Quiet when all is well.
 set -euo pipefail

@@ -1,4 +1,4 @@
-"""What `import turnwire` gives: `connect`, the call most programs begin with.
+"""The content of `import turnwire`: `connect`, the call that most programs begin with.
 
 The client is imported when it is called, so that `import turnwire` costs next to nothing.
 """
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from turnwire.client.client import Client
+    from turnwire.hosting.source import AgentSource
     from turnwire.limits import Limits
     from turnwire.log.base import EventLog
-    from turnwire.runtime.source import AgentSource
 
 
 def connect(
@@ -23,7 +23,7 @@ def connect(
     log: EventLog | None = None,
     limits: Limits | None = None,
 ) -> Client:
-    """A client of a daemon, or with an agent of its own, for `async with`. See `turnwire.client.connect`."""
+    """Return a client of a daemon, or of a private agent, for `async with`. See `turnwire.client.connect`."""
     from turnwire.client import client
 
     return client.connect(agent, token=token, env=env, log=log, limits=limits)

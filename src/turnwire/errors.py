@@ -1,89 +1,11 @@
-"""The one exception tree. What an error is to the outside stands on its class.
+"""Every exception of turnwire.
 
-`code` names it for programs; `http_status`, `jsonrpc_code` and `exit_status` (sysexits) are what it is on each
-surface. A class that does not say one of the three has its parent's. So a new error is its class here and its line
-in the drawing.
+`code` names an error for programs; `http_status`, `jsonrpc_code` and `exit_status` (sysexits) are its numbers on
+each interface. A class that does not set one of them inherits it. Codes are part of the REST contract and do not
+change.
 
-    TurnwireError                  code, retryable, context (small, safe to show)
-    ├─ ProtocolError
-    │  ├─ LocalProtocolError       our caller asked for something that is not legal now
-    │  └─ RemoteProtocolError      the peer broke ACP or JSON-RPC
-    ├─ SessionError
-    │  ├─ SessionNotFound
-    │  ├─ SessionExists
-    │  ├─ SessionClosed
-    │  ├─ ContentRefused           a prompt that the agent does not take
-    │  ├─ SessionBusy              a turn runs and the caller did not want to wait
-    │  ├─ QueueFull
-    │  ├─ IdempotencyConflict      the same key with another body
-    │  ├─ PromptNotFound
-    │  ├─ PromptNotQueued          too late to edit, move or remove
-    │  ├─ PermissionNotFound
-    │  ├─ ChildNotFound
-    │  ├─ ChildRestricted
-    │  ├─ InvalidOption
-    │  ├─ InvalidMode              the agent does not offer it; allowed
-    │  ├─ InvalidMetadata          a title that is too long or cannot be shown
-    │  ├─ SessionLimitReached      too many sessions are open
-    │  ├─ SessionMoving            its node is gone or does not answer, and no other one has it yet
-    │  └─ RequestRefused           the agent asked for a file or a terminal it cannot have: jsonrpc, uri
-    ├─ LogError
-    │  ├─ AppendConflict           somebody else wrote first
-    │  │  └─ NotOwner              another node owns the session
-    │  ├─ PositionLost             the cursor cannot be honoured (epoch, trimmed, ahead)
-    │  ├─ LogUnavailable           the log cannot take or give anything now
-    │  │  ├─ LogLocked
-    │  │  └─ LogFull
-    │  ├─ LifeOver                 this run of the node was declared gone: it may not act any more
-    │  ├─ LogCorrupt
-    │  ├─ PartNeeded               what is asked for is in the log and not in memory: load it and ask again
-    │  └─ LogTooNew                written by a newer turnwire
-    ├─ LinkError
-    │  ├─ LinkClosed               we closed it
-    │  ├─ LinkBroken               the peer is gone
-    │  ├─ NodeUnreachable          another node of the same log was not asked
-    │  └─ AnswerLost               another node was asked, and may have done it
-    ├─ AgentError
-    │  ├─ AgentLaunchFailed        reason, definite
-    │  ├─ AgentUnavailable         it keeps failing and is not started again for a while
-    │  ├─ AuthRequired             it wants its user to log in first; methods
-    │  ├─ AgentFailure             what an agent tells its client of a turn it cannot finish: jsonrpc, data
-    │  ├─ NotOffered               the client has no such service for its agent
-    │  └─ ModelFailed              a language model did not answer: reason
-    ├─ ClientError                 what the SDK tells its caller
-    │  ├─ TurnError                a turn ended with an error: reason, exit_code, signal, stderr_tail
-    │  ├─ DaemonUnreachable        no daemon answers at its URL, or its answer was lost
-    │  ├─ DaemonRefused            for a reason that this version does not know: status, reason
-    │  └─ ClientClosed
-    ├─ RequestError                an HTTP request was refused before it reached a session
-    │  ├─ BadRequest               its body, query or headers are not as documented
-    │  │  └─ InvalidCwd            a session cannot work there; reason
-    │  ├─ HeadersTooLarge
-    │  ├─ BodyTooSlow
-    │  ├─ UnsupportedMedia
-    │  ├─ NotAcceptable            it takes nothing that this can be answered with
-    │  ├─ Unauthenticated          no credential, or not a valid one
-    │  ├─ Forbidden                the credential does not allow this, or Host or Origin is not ours
-    │  ├─ NotFound                 there is no such thing here
-    │  ├─ MethodNotAllowed         the path is there, and not for this
-    │  ├─ UnknownClient            the session does not know this client id
-    │  ├─ UnknownAgent             the daemon hosts no agent of this name
-    │  ├─ TooManyRequests
-    │  ├─ ConnectionLimitReached   too many ACP connections are open
-    │  └─ ShuttingDown             the daemon is about to stop and takes nothing new
-    ├─ ConformanceError            what a case of `turnwire check` found
-    │  ├─ RuleBroken               the peer broke the rule of the case: frames
-    │  └─ NotScored                the case could not be judged at this peer
-    ├─ RecordingError
-    │  ├─ RecordingUnreadable      the file is no recording, or one of another version: path
-    │  └─ RecordingMismatch        what the client does is not in the recording that is played: frame
-    ├─ CredentialsNotStored        a token or a login could not be written
-    ├─ LimitExceeded               limit, value
-    │  └─ FrameTooLarge
-    └─ ConfigError                 raised before anything starts
-
-An error never carries a payload, a path of a peer or the text of a foreign exception: what is in `context` may be
-shown to anyone. Stop reasons and cancellation are results, not errors.
+The content of `context` may be shown to any client: it never has a payload, a path of a peer or the text of a
+foreign exception. Stop reasons and cancellation are results, not errors.
 """
 
 from __future__ import annotations
@@ -92,18 +14,18 @@ from collections.abc import Callable, Iterator
 from typing import ClassVar, TypeAlias, cast
 
 Shown: TypeAlias = str | int | float | bool | tuple[str, ...] | None
-"""What may be in the context of an error."""
+"""Types of values in the context of an error."""
 
-# ACP's codes; `wire.jsonrpc`, which is above this module, has them for everybody else.
+# ACP's codes; all other modules use those of `wire.jsonrpc`, a higher layer than this module.
 _INVALID_REQUEST, _METHOD_NOT_FOUND, _INVALID_PARAMS, _INTERNAL = -32600, -32601, -32602, -32603
 _AUTH_REQUIRED, _NOT_FOUND = -32000, -32002
-# sysexits.h, by which shells and supervisors tell what to try again.
+# sysexits.h, by which shells and supervisors decide about retries.
 _DATA, _NO_INPUT, _UNAVAILABLE, _SOFTWARE = 65, 66, 69, 70
 _IO, _TEMPORARY, _PROTOCOL, _NO_PERMISSION, _CONFIG = 74, 75, 76, 77, 78
 
 
 class TurnwireError(Exception):
-    """The root. `str(error)` says what is wrong and what to do about it."""
+    """The root. `str(error)` states the problem and the remedy."""
 
     code: ClassVar[str] = "internal"
     http_status: ClassVar[int] = 500
@@ -126,7 +48,7 @@ class ProtocolError(TurnwireError):
 
 
 class LocalProtocolError(ProtocolError):
-    """Our own side asked for something that is not legal now. Nothing was changed."""
+    """Our own side requested something that is not allowed now. Nothing was changed."""
 
     code = "not_legal_now"
     http_status = 409
@@ -141,11 +63,11 @@ class RemoteProtocolError(ProtocolError):
     exit_status = _PROTOCOL
 
 
-# A session: a request about it was refused.
+# A session: a request about it was rejected.
 
 
 class SessionError(TurnwireError):
-    """A request about a session was refused. Nothing was changed."""
+    """A request about a session was rejected. Nothing was changed."""
 
     code = "session_error"
     http_status = 400
@@ -173,10 +95,14 @@ class SessionClosed(SessionError):
 
 
 class ContentRefused(SessionError):
+    """The agent does not accept this content in a prompt."""
+
     code = "content_refused"
 
 
 class SessionBusy(SessionError):
+    """A turn runs, and the caller did not want to wait."""
+
     code = "busy"
     http_status = 409
     exit_status = _TEMPORARY
@@ -184,7 +110,9 @@ class SessionBusy(SessionError):
 
 
 class QueueFull(SessionError):
-    """`context` has `session_id`, `limit` and `pending_count`. Clients of the contract know it by status too."""
+    """The queue is full. `context` has `session_id`, `limit` and `pending_count`. REST clients recognize it by
+    status as well.
+    """
 
     code = "prompt_queue_full"
     http_status = 503
@@ -192,7 +120,18 @@ class QueueFull(SessionError):
     retryable = True
 
 
+class QueueTooLarge(SessionError):
+    """Queued prompts hold too many bytes. `context` has `limit`."""
+
+    code = "prompt_queue_too_large"
+    http_status = 429
+    exit_status = _TEMPORARY
+    retryable = True
+
+
 class IdempotencyConflict(SessionError):
+    """The idempotency key was used with another body."""
+
     code = "idempotency_conflict"
     http_status = 409
 
@@ -205,6 +144,8 @@ class PromptNotFound(SessionError):
 
 
 class PromptNotQueued(SessionError):
+    """The prompt is not in the queue any more: too late to edit, move or remove it."""
+
     code = "prompt_not_queued"
     http_status = 409
 
@@ -216,15 +157,8 @@ class PermissionNotFound(SessionError):
     exit_status = _NO_INPUT
 
 
-class ChildNotFound(SessionError):
-    code = "child_not_found"
-    http_status = 404
-    jsonrpc_code = _NOT_FOUND
-    exit_status = _NO_INPUT
-
-
 class ChildRestricted(SessionError):
-    """A child session is not asked this: it is its agent's, and takes what the agent permits."""
+    """A child session does not support this request: its agent controls it, and allows only some requests."""
 
     code = "child_restricted"
     http_status = 409
@@ -236,14 +170,20 @@ class InvalidOption(SessionError):
 
 
 class InvalidMode(SessionError):
+    """The agent does not offer this mode; `context` has those that it offers."""
+
     code = "invalid_approval_mode"
 
 
 class InvalidMetadata(SessionError):
+    """The title is too long or cannot be shown."""
+
     code = "invalid_metadata"
 
 
 class SessionLimitReached(SessionError):
+    """Too many sessions are open."""
+
     code = "session_limit_exceeded"
     http_status = 503
     exit_status = _TEMPORARY
@@ -251,7 +191,7 @@ class SessionLimitReached(SessionError):
 
 
 class SessionMoving(SessionError):
-    """Its node is gone or does not answer: another one takes it over within seconds."""
+    """The session's node is gone or does not answer: another one claims it within seconds."""
 
     code = "session_moving"
     http_status = 503
@@ -260,10 +200,11 @@ class SessionMoving(SessionError):
 
 
 class RequestRefused(SessionError):
-    """The agent wanted a file or a terminal. `context` has `jsonrpc`, the code to answer with, and `reason`.
+    """The agent's request for a file or a terminal was rejected. `context` has `jsonrpc`, the error code, and
+    `reason`.
 
-    `data` is for the agent, beside the message, and stays out of `context`: the file that is missing, which the
-    agent named first, or what a client said.
+    `data` is sent to the agent next to the message and stays out of `context`: the path of the missing file, which
+    the agent itself named, or a client's error data.
     """
 
     code = "request_refused"
@@ -279,13 +220,15 @@ class RequestRefused(SessionError):
 
 
 class LogError(TurnwireError):
-    """The event log refused or failed. What it had acknowledged before is still there."""
+    """The event log rejected a call or failed. Events acknowledged before are still stored."""
 
     code = "log_error"
     exit_status = _IO
 
 
 class AppendConflict(LogError):
+    """Another writer has appended first."""
+
     code = "append_conflict"
     http_status = 409
     exit_status = _TEMPORARY
@@ -293,13 +236,15 @@ class AppendConflict(LogError):
 
 
 class NotOwner(AppendConflict):
-    """Whoever gets this stops acting for the session."""
+    """Another node owns the session. The receiver of this error stops acting for it."""
 
     code = "not_owner"
 
 
 class LifeOver(LogError):
-    """Whoever gets this stops its agents and its streams: another node may already act for its sessions."""
+    """This run of the node is over. It stops its agents and streams, because another node may act for its
+    sessions.
+    """
 
     code = "life_over"
     http_status = 503
@@ -307,7 +252,7 @@ class LifeOver(LogError):
 
 
 class PositionLost(LogError):
-    """`context["why"]` is `epoch`, `trimmed` or `ahead`."""
+    """The position cannot be honoured. `context["why"]` is `epoch`, `trimmed` or `ahead`."""
 
     code = "position_lost"
     http_status = 410
@@ -316,6 +261,8 @@ class PositionLost(LogError):
 
 
 class LogUnavailable(LogError):
+    """The log cannot be written or read now."""
+
     code = "log_unavailable"
     http_status = 503
     exit_status = _TEMPORARY
@@ -336,9 +283,9 @@ class LogCorrupt(LogError):
 
 
 class PartNeeded(LogError):
-    """A part of a view is not in memory. Load the snapshot of this name, hand it to `take`, and begin again.
+    """A part of a view is not in memory. Load the snapshot of this name, pass it to `take`, and start again.
 
-    Between `core`, which knows what it needs, and `runtime`, which can wait for it. Nobody else hears of it.
+    Raised by `core`, which knows the needed part, for `runtime`, which can wait for it. It goes no further.
     """
 
     code = "part_needed"
@@ -347,18 +294,20 @@ class PartNeeded(LogError):
 
     @classmethod
     def of(cls, name: str, take: Callable[[bytes], None]) -> PartNeeded:
-        """The snapshot of this name is needed."""
+        """Return the error for the snapshot of this name."""
         needed = cls("a part of the session's view is not in memory; load it and ask again")
         needed.name, needed.take = name, take
         return needed
 
 
-class LogTooNew(LogError):
-    code = "log_too_new"
+class LogVersionMismatch(LogError):
+    """The log was written by an incompatible version of turnwire."""
+
+    code = "log_version_mismatch"
     exit_status = _CONFIG
 
 
-# A peer: its link, its process, what an agent tells of itself.
+# A peer: its link, its process, an agent's own statements.
 
 
 class LinkError(TurnwireError):
@@ -370,18 +319,22 @@ class LinkError(TurnwireError):
 
 
 class LinkClosed(LinkError):
+    """This side closed the link."""
+
     code = "link_closed"
     http_status = 503
     exit_status = _TEMPORARY
 
 
 class LinkBroken(LinkError):
+    """The peer is gone."""
+
     code = "link_broken"
     retryable = True
 
 
 class NodeUnreachable(LinkError):
-    """There is no way to another node now. It was not asked."""
+    """Another node cannot be reached now. The request was not sent."""
 
     code = "node_unreachable"
     http_status = 503
@@ -390,7 +343,7 @@ class NodeUnreachable(LinkError):
 
 
 class AnswerLost(LinkError):
-    """Another node was asked and did not answer: it may have done it."""
+    """Another node did not answer a request: it may have executed it."""
 
     code = "answer_lost"
     http_status = 503
@@ -407,7 +360,7 @@ class AgentError(TurnwireError):
 
 
 class AgentLaunchFailed(AgentError):
-    """No agent could be started. `definite` says that the program surely never ran."""
+    """No agent could be started. `definite` means that the program certainly never ran."""
 
     code = "agent_launch_failed"
 
@@ -422,11 +375,11 @@ class AgentLaunchFailed(AgentError):
         super().__init__(message, definite=definite, **context)
         self.definite = definite
         self.agent_error = agent_error
-        """The JSON-RPC error of an agent that was there and refused. Its words, so not part of `context`."""
+        """The JSON-RPC error of an agent that rejected the request. Its text, so not part of `context`."""
 
 
 class AgentUnavailable(AgentError):
-    """Starting the agent has failed too often; `context` says when it is tried again."""
+    """Starting the agent has failed too often; `context` has the time of the next try."""
 
     code = "agent_unavailable"
     http_status = 503
@@ -435,7 +388,7 @@ class AgentUnavailable(AgentError):
 
 
 class AuthRequired(AgentError):
-    """The agent opens no session before its user has logged in by one of `methods`, given as it offered them."""
+    """The agent opens no session before its user has logged in by one of `methods`, in the agent's own form."""
 
     code = "auth_required"
     http_status = 424
@@ -456,17 +409,17 @@ class AgentFailure(AgentError):
         super().__init__(message, jsonrpc=jsonrpc)
         self.jsonrpc = jsonrpc
         self.data = data
-        """What else the client is told, as JSON. Its author's words, so not part of `context`."""
+        """Further data for the client, as JSON. Its author's text, so not part of `context`."""
 
 
 class NotOffered(AgentError):
-    """The client did not offer what its agent wants of it. `context` names it."""
+    """The client did not offer the capability that its agent needs. `context` names it."""
 
     code = "not_offered"
 
 
 class ModelFailed(AgentError):
-    """A language model could not be asked, or its answer was cut. `reason` is a stable word for why."""
+    """A language model could not be called, or its answer was cut off. `reason` is a stable code."""
 
     code = "model_failed"
 
@@ -475,19 +428,13 @@ class ModelFailed(AgentError):
         self.reason = reason
 
 
-# What the SDK tells its caller.
+# Errors of the client SDK.
 
 
-class ClientError(TurnwireError):
-    """The SDK cannot give its caller what was asked for."""
-
-    code = "client_error"
-
-
-class TurnError(ClientError):
+class TurnError(TurnwireError):
     """A turn ended with an error. `reason` is the stable code of its end, such as `agent_exited`.
 
-    What the agent said of it (`stderr_tail`, `agent_error`) is for the caller and stays out of `context`.
+    The agent's own output (`stderr_tail`, `agent_error`) is for the caller and stays out of `context`.
     """
 
     code = "turn_failed"
@@ -512,11 +459,11 @@ class TurnError(ClientError):
         self.signal = signal
         self.stderr_tail = stderr_tail
         self.agent_error = agent_error
-        """The error object of the agent as JSON."""
+        """The agent's error object as JSON."""
 
 
-class DaemonUnreachable(ClientError):
-    """Nothing answers at the daemon's URL. What was asked may have been done if only the answer was lost."""
+class DaemonUnreachable(TurnwireError):
+    """Nothing answers at the daemon's URL. The request may have been executed if only the answer was lost."""
 
     code = "daemon_unreachable"
     http_status = 502
@@ -524,15 +471,15 @@ class DaemonUnreachable(ClientError):
     retryable = True
 
 
-class DaemonRefused(ClientError):
-    """The daemon, or something in front of it, refused with a code that is not known here."""
+class DaemonRefused(TurnwireError):
+    """The daemon, or a proxy in front of it, rejected the request with an unknown code."""
 
     code = "daemon_refused"
     http_status = 502
     exit_status = _PROTOCOL
 
 
-class ClientClosed(ClientError):
+class ClientClosed(TurnwireError):
     code = "client_closed"
     http_status = 503
     exit_status = _TEMPORARY
@@ -542,7 +489,7 @@ class ClientClosed(ClientError):
 
 
 class RequestError(TurnwireError):
-    """A request was refused before it reached a session. Nothing was changed."""
+    """A request was rejected before it reached a session. Nothing was changed."""
 
     code = "request_error"
     http_status = 400
@@ -551,11 +498,13 @@ class RequestError(TurnwireError):
 
 
 class BadRequest(RequestError):
+    """The body, query or headers do not match the documentation."""
+
     code = "bad_request"
 
 
 class InvalidCwd(BadRequest):
-    """A session cannot work there: no absolute path, or no directory."""
+    """The working directory of a session is not an absolute path, or not a directory."""
 
     code = "invalid_cwd"
     jsonrpc_code = _INVALID_PARAMS
@@ -579,11 +528,15 @@ class UnsupportedMedia(RequestError):
 
 
 class NotAcceptable(RequestError):
+    """The client accepts none of the response's media types."""
+
     code = "not_acceptable"
     http_status = 406
 
 
 class Unauthenticated(RequestError):
+    """The credential is missing or invalid."""
+
     code = "unauthenticated"
     http_status = 401
     jsonrpc_code = _AUTH_REQUIRED
@@ -591,6 +544,8 @@ class Unauthenticated(RequestError):
 
 
 class Forbidden(RequestError):
+    """The credential does not allow this, or Host or Origin is foreign."""
+
     code = "forbidden"
     http_status = 403
     exit_status = _NO_PERMISSION
@@ -610,11 +565,15 @@ class MethodNotAllowed(RequestError):
 
 
 class UnknownClient(RequestError):
+    """The session does not know this client id."""
+
     code = "invalid_client_id"
     jsonrpc_code = _INVALID_PARAMS
 
 
 class UnknownAgent(RequestError):
+    """The daemon hosts no agent of this name."""
+
     code = "unknown_agent"
     jsonrpc_code = _INVALID_PARAMS
 
@@ -627,6 +586,8 @@ class TooManyRequests(RequestError):
 
 
 class ConnectionLimitReached(RequestError):
+    """Too many ACP connections are open."""
+
     code = "connection_limit_exceeded"
     http_status = 503
     exit_status = _TEMPORARY
@@ -634,6 +595,8 @@ class ConnectionLimitReached(RequestError):
 
 
 class ShuttingDown(RequestError):
+    """The daemon is about to stop and accepts nothing new."""
+
     code = "shutting_down"
     http_status = 503
     jsonrpc_code = _INTERNAL
@@ -641,35 +604,32 @@ class ShuttingDown(RequestError):
     retryable = True
 
 
-# A case of the conformance suite: its outcome, where it is not that the rule holds.
+# Outcomes of a conformance case other than success.
 
 
-class ConformanceError(TurnwireError):
-    code = "conformance_error"
-    exit_status = _DATA
-
-
-class RuleBroken(ConformanceError):
-    """`frames` are those that prove it."""
+class RuleBroken(TurnwireError):
+    """A rule was broken. `frames` are those that prove it."""
 
     code = "rule_broken"
+    exit_status = _DATA
 
     def __init__(self, message: str, *, frames: tuple[object, ...] = (), **context: Shown) -> None:
         super().__init__(message, **context)
         self.frames = frames
 
 
-class NotScored(ConformanceError):
-    """The message is the reason."""
+class NotScored(TurnwireError):
+    """The case was not scored. The message is the reason."""
 
     code = "not_scored"
+    exit_status = _DATA
 
 
-# Of any layer.
+# All layers.
 
 
 class CredentialsNotStored(TurnwireError):
-    """The disk, or the database, did not take a token, a login or the end of one."""
+    """A token, a login or the end of one could not be stored on the disk or in the database."""
 
     code = "credentials_not_stored"
     http_status = 507
@@ -677,29 +637,26 @@ class CredentialsNotStored(TurnwireError):
     retryable = True
 
 
-class RecordingError(TurnwireError):
-    """A recording cannot be played."""
+class RecordingUnreadable(TurnwireError):
+    """The file is not a recording, or one of another version."""
 
-    code = "recording_error"
+    code = "recording_unreadable"
     http_status = 400
     jsonrpc_code = _INVALID_REQUEST
     exit_status = _DATA
 
 
-class RecordingUnreadable(RecordingError):
-    """The file is no recording, or one of another version."""
-
-    code = "recording_unreadable"
-
-
-class RecordingMismatch(RecordingError):
-    """What the client does is not what it did in the recording. `context` has the number of the frame."""
+class RecordingMismatch(TurnwireError):
+    """The client's behaviour differs from the recording. `context` has the number of the frame."""
 
     code = "recording_mismatch"
+    http_status = 400
+    jsonrpc_code = _INVALID_REQUEST
+    exit_status = _DATA
 
 
 class LimitExceeded(TurnwireError):
-    """A bound of `turnwire.limits` was passed; `context` names it."""
+    """A limit was exceeded. `context` has `limit`, its name."""
 
     code = "limit_exceeded"
     http_status = 413
@@ -707,19 +664,15 @@ class LimitExceeded(TurnwireError):
     exit_status = _DATA
 
 
-class FrameTooLarge(LimitExceeded):
-    code = "frame_too_large"
-
-
 class ConfigError(TurnwireError):
-    """A setting makes no sense. Raised before anything starts."""
+    """A setting is invalid. Raised before anything starts."""
 
     code = "config_error"
     exit_status = _CONFIG
 
 
 def tree(root: type[TurnwireError] = TurnwireError) -> Iterator[type[TurnwireError]]:
-    """`root` and every error under it that is defined here; a program may derive its own."""
+    """Return `root` and all its subclasses defined here; a program may define its own."""
     yield root
     for each in root.__subclasses__():
         if each.__module__ == __name__:
@@ -727,12 +680,14 @@ def tree(root: type[TurnwireError] = TurnwireError) -> Iterator[type[TurnwireErr
 
 
 def kind_of(error: BaseException) -> type[TurnwireError]:
-    """Whose numbers an exception has. What is not ours is an internal error: nobody may be told of it."""
+    """Return the error class whose numbers apply. A foreign exception is an internal error: its text is never
+    shown.
+    """
     return type(error) if isinstance(error, TurnwireError) else TurnwireError
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors that a group holds, however deep; the error itself, if it is no group."""
+    """Return the errors inside a group, at any depth; the error itself, if it is not a group."""
     if isinstance(error, BaseExceptionGroup):
         for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
             yield from leaves(each)

@@ -1,28 +1,28 @@
-"""The names of things: one type per kind of identifier, so that the type checker keeps them apart.
+"""Identifiers: one type per kind, so that the type checker distinguishes them.
 
-Never makes an identifier: making one needs randomness, which enters at the edge (`turnwire.runtime.new_ids`) and
+This module makes no identifier: making one needs randomness, which enters at the edge (`turnwire.new_ids`) and
 reaches the pure layers inside an input.
 """
 
 from typing import NewType, TypeAlias
 
 SessionId = NewType("SessionId", str)
-"""A session as turnwire's clients know it."""
+"""A session's public id."""
 
 AgentSessionId = NewType("AgentSessionId", str)
-"""The same session as the agent knows it; changes when an agent is restarted without its memory."""
+"""The agent's id of the same session; changes when an agent is restarted without its memory."""
 
 AgentName = NewType("AgentName", str)
-"""One of the agents that a node hosts, as its operator calls it."""
+"""The operator's name of one of the agents that a node hosts."""
 
 UNNAMED = AgentName("default")
-"""What the one agent is called that nobody has given a name."""
+"""The name of an only agent without a configured name."""
 
 ChildId = NewType("ChildId", str)
-"""A child session, as turnwire's clients know it. It is never the id of a session."""
+"""A child session's public id. It is never the id of a session."""
 
 PromptId = NewType("PromptId", str)
-"""A turn. Given when a prompt is accepted, or when an agent starts a turn of its own."""
+"""A turn. Assigned when a prompt is accepted, or when an agent starts a turn itself."""
 
 PermissionId = NewType("PermissionId", str)
 """A permission request of the agent to its users, as clients answer it."""
@@ -34,10 +34,10 @@ MessageId = NewType("MessageId", str)
 """A message in the conversation."""
 
 Epoch = NewType("Epoch", str)
-"""One life of a session's log. A cursor from another epoch means nothing here."""
+"""One incarnation of a session's log. A cursor from another epoch is invalid."""
 
 RequestId: TypeAlias = int | str
-"""A JSON-RPC id. `2` and `"2"` are different ids; `true` is none."""
+"""A JSON-RPC id. `2` and `"2"` are different ids; `true` is not an id."""
 
 __all__ = [
     "UNNAMED",

@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 
 from turnwire.agent import Agent
-from turnwire.link.memory import memory_pair
-from turnwire.testing.patience import WAIT_S
-from turnwire.testing.scripted.client import BareClient
+from turnwire.hosting.memory import memory_pair
+from turnwire_testing.patience import WAIT_S
+from turnwire_testing.scripted.client import BareClient
 
 NOTHING: dict[str, Any] = {}
 """The capabilities of a client that offers nothing."""
@@ -19,7 +19,7 @@ NOTHING: dict[str, Any] = {}
 
 @asynccontextmanager
 async def bare(agent: Agent, answers: Mapping[str, Any] | None = None) -> AsyncGenerator[BareClient]:
-    """A client of this agent, which is served until the client leaves. Bounded in time."""
+    """Provide a client of this agent, which is served until the client disconnects. Bounded in time."""
     ours, theirs = memory_pair()
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:

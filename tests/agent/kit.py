@@ -1,7 +1,7 @@
 """A client for tests of agents: it drives an `Agent` over a link in this process, in any dialect.
 
-`served` serves an agent and gives a `Driver`. Every wait is bounded. When the connection ends, everything that the
-agent sent is held against the published schema, if that is installed.
+`served` serves an agent and yields a `Driver`. Every wait is bounded. When the connection ends, everything that the
+agent sent is validated against the published schema, if that is installed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any, cast
 import anyio
 import msgspec
 from tests.interop.schema_check import SCHEMAS, Frame, check_frames
-from tests.support.heard import WAIT_S, Heard, Json
+from tests.support.acp_client import AcpClient, is_update, update_of
+from tests.support.heard import WAIT_S, Json
 
 from turnwire.agent import Agent, Turn
 from turnwire.errors import LinkError
-from turnwire.link.base import FrameLink
-from turnwire.link.memory import memory_pair
+from turnwire.hosting.base import FrameLink
+from turnwire.hosting.memory import memory_pair
 
 CWD = "/tmp"
 NAMED = {"name": "test", "version": "1"}
@@ -29,13 +30,13 @@ V1: Json = {"protocolVersion": 1, "clientCapabilities": {**ASKING, **LACKS}, "cl
 V1_PLUS: Json = {"protocolVersion": 1, "clientCapabilities": ASKING, "clientInfo": NAMED}
 V2: Json = {"protocolVersion": 2, "capabilities": ASKING, "info": NAMED}
 DIALECTS: dict[str, Json] = {"v1": V1, "v1plus": V1_PLUS, "v2": V2}
-"""What a client of each dialect says in `initialize`: v1 that lacks `turn_complete`, v1 that says nothing, v2."""
+"""The params of `initialize` in each dialect: v1 that lacks `turn_complete`, v1 without drafts, v2."""
 
 BARE: dict[int, Json] = {
     1: {"protocolVersion": 1, "clientCapabilities": {}},
     2: {"protocolVersion": 2, "capabilities": {}, "info": NAMED},
 }
-"""What a client of each version says that knows the text of ACP and nothing of ours."""
+"""The params of `initialize` of a client of each version that knows only ACP's text."""
 
 ALLOW = "allow_once"
 
@@ -44,8 +45,8 @@ def text_prompt(text: str) -> list[Json]:
     return [{"type": "text", "text": text}]
 
 
-class Driver(Heard):
-    """One client. What it was sent is in `frames`, in order."""
+class Driver(AcpClient):
+    """One client."""
 
     def __init__(self, link: FrameLink, hello: Json) -> None:
         super().__init__()
@@ -54,8 +55,7 @@ class Driver(Heard):
         self.version: int = hello["protocolVersion"]
         self.sent: list[Json] = []
         self.choice: str | None = ALLOW
-        """How permission requests are answered; None leaves them open."""
-        self._count = 0
+        """The answer to permission requests; None leaves them open."""
 
     # -- sending -------------------------------------------------------------------------------------------------
 
@@ -67,61 +67,25 @@ class Driver(Heard):
             message = msgspec.json.encode(message)
         await self.link.send(message)
 
-    async def notify(self, method: str, **params: Any) -> None:
-        await self.send({"jsonrpc": "2.0", "method": method, "params": params})
-
-    async def ask(self, method: str, /, request_id: int | str | None = None, **params: Any) -> int | str:
-        """Send a request, and give its id."""
-        if request_id is None:
-            self._count += 1
-            request_id = self._count
-        await self.send({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
-        return request_id
-
-    async def call(self, method: str, /, **params: Any) -> Any:
-        """The result of a request."""
-        answer = await self.answer(await self.ask(method, **params))
-        assert "result" in answer, answer
-        return answer["result"]
-
-    async def refused(self, method: str, /, **params: Any) -> Json:
-        """The error of a request."""
-        answer = await self.answer(await self.ask(method, **params))
-        assert "error" in answer, answer
-        return answer["error"]
-
-    # -- waiting -------------------------------------------------------------------------------------------------
-
-    async def answer(self, request_id: int | str) -> Json:
-        """The answer to a request, by an id of the same JSON type."""
-        return await self.until(lambda each: is_answer(each, request_id))
-
     async def update(self, kind: str, after: int = 0, **members: Any) -> Json:
-        """The first update of a kind with these members."""
-
-        def fits(frame: Json) -> bool:
-            found = update_of(frame)
-            return found.get("sessionUpdate") == kind and all(
-                found.get(key) == value for key, value in members.items()
-            )
-
-        return update_of(await self.until(fits, after))
+        """Wait for the first update of a kind with these members."""
+        return update_of(await self.until(lambda each: is_update(each, kind, members), after))
 
     # -- sessions ------------------------------------------------------------------------------------------------
 
     async def new(self, *, ready: bool = True, cwd: str = CWD) -> str:
-        """A new session; the client is ready for it."""
+        """Open a new session; the client is ready for it."""
         session_id: str = (await self.call("session/new", cwd=cwd, mcpServers=[]))["sessionId"]
         if ready:
             await self.notify("session/ready", sessionId=session_id)
         return session_id
 
     async def prompt(self, session_id: str, text: str = "hello", request_id: int | str | None = None) -> int | str:
-        """Send a prompt, and give the id of its request."""
+        """Send a prompt, and return the id of its request."""
         return await self.ask("session/prompt", request_id, sessionId=session_id, prompt=text_prompt(text))
 
     async def end_of(self, request_id: int | str, after: int = 0) -> str | Json:
-        """How the turn of a prompt ended: its stop reason, or its error. For one turn at a time."""
+        """Return the end of a prompt's turn: its stop reason, or its error. For one turn at a time."""
         answer = await self.answer(request_id)
         if "error" in answer:
             return answer["error"]
@@ -131,7 +95,7 @@ class Driver(Heard):
         return idle["error"] if idle["stopReason"] == "error" else idle["stopReason"]
 
     async def take_turn(self, session_id: str, text: str = "hello") -> str | Json:
-        """A prompt and its end."""
+        """Send a prompt and wait for its end."""
         return await self.end_of(await self.prompt(session_id, text))
 
     # -- what came -----------------------------------------------------------------------------------------------
@@ -142,7 +106,7 @@ class Driver(Heard):
         return [each for each in found if not kinds or each["sessionUpdate"] in kinds]
 
     def kinds(self) -> list[str]:
-        """What came, one word each: kinds of updates, methods, and `answer`."""
+        """Return the received frames, one word each: kinds of updates, methods, and `answer`."""
         return [word_of(each) for each in self.frames]
 
     def said(self) -> str:
@@ -152,7 +116,7 @@ class Driver(Heard):
     # -- reading -------------------------------------------------------------------------------------------------
 
     async def read(self) -> None:
-        """Take what comes until the link ends."""
+        """Receive frames until the link ends."""
         try:
             while True:
                 for line in await self.link.receive():
@@ -161,22 +125,12 @@ class Driver(Heard):
             self.hear_end()
 
     async def take(self, line: bytes) -> None:
-        """One frame came."""
+        """Handle one received frame."""
         frame: Json = msgspec.json.decode(line)
         self.hear(frame)
         if frame.get("method") == "session/request_permission" and self.choice is not None:
             chosen = {"outcome": "selected", "optionId": self.choice}
             await self.send({"jsonrpc": "2.0", "id": frame["id"], "result": {"outcome": chosen}})
-
-
-def update_of(frame: Json) -> Json:
-    """The update in a frame; empty if it is none."""
-    return frame["params"]["update"] if frame.get("method") == "session/update" else {}
-
-
-def is_answer(frame: Json, request_id: int | str) -> bool:
-    found = frame.get("id")
-    return "method" not in frame and found == request_id and type(found) is type(request_id)
 
 
 def word_of(frame: Json) -> str:
@@ -190,7 +144,7 @@ def word_of(frame: Json) -> str:
 async def served(
     agent: Agent, hello: Json | None = None, *, max_frames: int = 1024, checks: bool = True
 ) -> AsyncGenerator[Driver]:
-    """Serve an agent to one client, which has said hello. `hello` is one of `DIALECTS`; v1 without."""
+    """Serve an agent to one initialized client. `hello` is one of `DIALECTS`; v1 by default."""
     ours, theirs = memory_pair(max_frames)
     driver = Driver(ours, V1 if hello is None else hello)
     with anyio.fail_after(2 * WAIT_S):
@@ -213,4 +167,4 @@ def check(driver: Driver) -> None:
 
 
 async def say_nothing(turn: Turn) -> None:
-    """An author's function for tests that look at something else."""
+    """Do nothing: a handler for tests of other behaviour."""

@@ -1,7 +1,7 @@
-"""The official Python SDK beside turnwire in one process, as an author has it who adapts an agent.
+"""The official Python SDK and turnwire in one process, as for an author who adapts an agent.
 
-Takes the name of a peer; gives a command that runs a program with both. The SDK is in an environment of its own, so
-its packages are added behind ours.
+The name of a peer becomes a command that runs a program with both. The SDK is in a separate environment, so its
+packages are added after ours.
 """
 
 from __future__ import annotations

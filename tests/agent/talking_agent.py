@@ -1,4 +1,4 @@
-"""An agent in a process of its own, for `test_connection_process.py`."""
+"""An agent in a separate process, for `test_connection_process.py`."""
 
 from __future__ import annotations
 

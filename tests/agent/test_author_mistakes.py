@@ -1,4 +1,4 @@
-"""What an author gets wrong, and what they are told: the value, and what is allowed instead."""
+"""Mistakes of agent authors, and their error messages: the value, and the allowed alternatives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def failed_turn(driver: Driver, text: str, session: str | None = None) -> 
 
 
 async def told_by(act: Callable[[Turn], object]) -> BaseException:
-    """What an author's function is told that does this in a turn."""
+    """Return the error that an author's function gets if it does this in a turn."""
     agent, found = Agent("wrong"), list[BaseException]()
 
     @agent.prompt

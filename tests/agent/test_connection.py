@@ -1,4 +1,6 @@
-"""One connection: the handshake, what is refused and how, ids as they came, no message that holds up the next."""
+"""One connection: the handshake, rejections and their errors, unchanged ids, and no message that blocks the
+next.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ import pytest
 from tests.agent.kit import CWD, DIALECTS, V1, V1_PLUS, V2, Driver, Json, say_nothing, served, text_prompt
 
 from turnwire.agent import Agent, AgentFailure, AgentOptions, AuthMethod, Session, Turn
-from turnwire.core.dialect import read_initialize
-from turnwire.link.memory import memory_pair
-from turnwire.testing.patience import WAIT_S
+from turnwire.hosting.memory import memory_pair
+from turnwire.projections.dialect import read_initialize
 from turnwire.wire.jsonrpc import raw
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +44,6 @@ async def hello_to(agent: Agent, hello: Json) -> Json:
 # -- the handshake -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R6")
 async def test_the_drafts_are_offered_in_every_place_or_nowhere() -> None:
     v1 = (await hello_to(plain(), V1_PLUS))["result"]
     assert v1["agentInfo"] == {"name": "plain", "title": "Plain", "version": "3"}
@@ -107,7 +108,6 @@ async def test_a_version_that_is_none_is_refused(version: Any, code: int) -> Non
         assert error["data"] == {"requested": 0, "supported": [1, 2]}
 
 
-@pytest.mark.requirement("R1")
 async def test_nothing_is_answered_before_initialize_and_it_comes_once() -> None:
     ours, theirs = memory_pair()
     driver, agent = Driver(ours, V1), plain()
@@ -116,11 +116,11 @@ async def test_nothing_is_answered_before_initialize_and_it_comes_once() -> None
             tasks.start_soon(agent.serve, theirs)
             tasks.start_soon(driver.read)
             await driver.notify("session/cancel", sessionId="x")
-            assert (await driver.refused("session/new", cwd=CWD, mcpServers=[]))["code"] == -32600
+            assert (await driver.fails("session/new", cwd=CWD, mcpServers=[]))["code"] == -32600
             await driver.call("initialize", **V1)
             assert (await driver.call("initialize", **V2))["protocolVersion"] == 2
             await driver.call("session/list")
-            assert (await driver.refused("initialize", **V1))["code"] == -32600
+            assert (await driver.fails("initialize", **V1))["code"] == -32600
             await ours.aclose()
 
 
@@ -135,15 +135,15 @@ async def test_sessions_are_refused_until_the_client_has_logged_in() -> None:
 
     tries: list[str] = []
     async with served(agent, V1) as driver:
-        assert (await driver.refused("session/new", cwd=CWD, mcpServers=[]))["code"] == -32000
-        assert (await driver.refused("authenticate", methodId="other"))["code"] == -32602
-        assert (await driver.refused("authenticate", methodId="key"))["message"] == "wrong key"
-        assert (await driver.refused("session/prompt", sessionId="x", prompt=[]))["code"] == -32000
+        assert (await driver.fails("session/new", cwd=CWD, mcpServers=[]))["code"] == -32000
+        assert (await driver.fails("authenticate", methodId="other"))["code"] == -32602
+        assert (await driver.fails("authenticate", methodId="key"))["message"] == "wrong key"
+        assert (await driver.fails("session/prompt", sessionId="x", prompt=[]))["code"] == -32000
         assert await driver.call("authenticate", methodId="key") == {}
         await driver.new()
         assert await driver.call("logout") == {}
-        assert (await driver.refused("session/list"))["code"] == -32000
-        assert (await driver.refused("auth/login", methodId="key"))["code"] == -32601
+        assert (await driver.fails("session/list"))["code"] == -32000
+        assert (await driver.fails("auth/login", methodId="key"))["code"] == -32601
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ async def test_unknown_methods_params_and_sessions_are_refused_with_their_codes(
         for method, params, code in wrong:
             if method == "session/resume" and driver.version == 1:
                 continue
-            assert (await driver.refused(method, **params))["code"] == code, (method, params)
+            assert (await driver.fails(method, **params))["code"] == code, (method, params)
         assert driver.updates("user_message") == []
         assert await driver.take_turn(session) == "end_turn"
 
@@ -213,7 +213,6 @@ async def test_what_is_no_message_is_answered_once_or_not_at_all() -> None:
         assert len(driver.frames) == before + 1
 
 
-@pytest.mark.requirement("R7")
 async def test_ids_come_back_with_value_and_type_and_two_that_look_alike_are_two() -> None:
     agent, go = plain(), anyio.Event()
 
@@ -248,13 +247,12 @@ async def test_a_malformed_block_is_refused_with_its_place_and_what_it_needs(blo
     async with served(plain(image=True), V1, checks=False) as driver:
         session = await driver.new()
         prompt = [*text_prompt("look"), block]
-        refused = await driver.refused("session/prompt", sessionId=session, prompt=prompt)
+        refused = await driver.fails("session/prompt", sessionId=session, prompt=prompt)
         assert refused["code"] == -32602
         assert all(each in refused["message"] for each in words), refused["message"]
         assert "Annotated" not in refused["message"]
 
 
-@pytest.mark.requirement("R9")
 async def test_a_request_that_hangs_holds_up_nothing_and_can_be_cancelled() -> None:
     agent, stopped = plain(), list[str]()
 
@@ -287,7 +285,7 @@ async def test_extensions_answer_requests_and_hear_notifications(caplog: pytest.
     async with served(agent, V2) as driver:
         assert await driver.call("_x/add", numbers=[1, 2]) == {"sum": 3}
         assert await driver.call("_x/add") == {}
-        assert (await driver.refused("_x/add", fail=1))["code"] == -32603
+        assert (await driver.fails("_x/add", fail=1))["code"] == -32603
         await driver.notify("_x/add", numbers=[3])
         await driver.notify("_x/add", fail=2)
         await driver.call("session/list")
@@ -306,11 +304,11 @@ async def test_a_session_that_its_author_refuses_is_not_opened() -> None:
         raise AgentFailure("log in at the provider", jsonrpc=-32000)
 
     async with served(agent, V1) as driver:
-        error = await driver.refused("session/new", cwd=CWD, mcpServers=[])
+        error = await driver.fails("session/new", cwd=CWD, mcpServers=[])
         assert (error["code"], error["message"]) == (-32000, "log in at the provider")
         await driver.call("session/list")
         assert driver.updates() == []
         [session] = sessions
-        assert (await driver.refused("session/prompt", sessionId=session.id, prompt=text_prompt("x")))[
+        assert (await driver.fails("session/prompt", sessionId=session.id, prompt=text_prompt("x")))[
             "code"
         ] == -32002

@@ -1,4 +1,4 @@
-"""Clients that do not read: who waits is waited for, who does not is stopped, and cancelling always works."""
+"""Clients that do not read: senders that wait are blocked, others are stopped, and cancelling always works."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Callable
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.agent.kit import V1, V2, Driver, Json, is_answer, served, word_of
+from tests.agent.kit import V1, V2, Driver, Json, served, word_of
+from tests.support.acp_client import is_answer
 
 from turnwire.agent import Agent, AgentOptions, Turn
 from turnwire.errors import LimitExceeded
-from turnwire.link.memory import MemoryLink, memory_pair
-from turnwire.testing.patience import WAIT_S
+from turnwire.hosting.memory import MemoryLink, memory_pair
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
 
 class Deaf:
-    """A client that writes, and reads only when it is told to."""
+    """A client that writes, and reads only when asked to."""
 
     def __init__(self, hello: Json) -> None:
         self.ours, self.theirs = memory_pair(16)
@@ -158,7 +159,7 @@ async def open_session(client: Deaf) -> str:
 
 
 async def full(link: MemoryLink) -> None:
-    """Return once no more fits into the link, and whoever sends has had time to notice."""
+    """Return once the link is full, and senders have had time to notice."""
     while link.waiting < 16:
         await anyio.lowlevel.checkpoint()
     for _ in range(20):

@@ -18,8 +18,8 @@ from tests.agent.kit import DIALECTS, V1, V2, Driver, Json, check, say_nothing
 import turnwire
 from turnwire.agent import Agent, AgentFailure, Turn
 from turnwire.errors import TurnError
-from turnwire.link.stdio import StdioLink
-from turnwire.testing.patience import WAIT_S
+from turnwire.hosting.stdio import StdioLink
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""Everything that the page about writing agents shows works as it stands, and so does the example of the README."""
+"""The code on the page about writing agents works unchanged, as does the example of the README."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ TIDY = (ROOT / "examples" / "tidy.py").read_text(encoding="utf-8")
 
 
 def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}[^\n]*\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
 def block(mark: str) -> str:
-    """The one block of Python on the page with these words in it."""
+    """Return the one block of Python on the page with these words in it."""
     [found] = [each for each in blocks(PAGE, "python") if mark in each]
     return found
 
@@ -41,14 +41,14 @@ def code(program: str) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with the agent of the page and something to tidy up."""
+    """Create a folder with the agent of the page and files to tidy up."""
     (tmp_path / "my_agent.py").write_text(block('Agent("tidy"'))
     (tmp_path / "build").mkdir()
     return tmp_path
 
 
 async def said(agent: list[str] | str, cwd: Path, *prompts: str, token: str | None = None) -> list[str]:
-    """What an agent, or that of a daemon, says to each of these prompts. Everything is allowed."""
+    """Return the answers of an agent, or that of a daemon, to each of these prompts. Everything is allowed."""
 
     def allow(question: Question) -> str:
         return "allow_once"
@@ -109,6 +109,7 @@ def test_a_program_hosts_the_example(folder: Path) -> None:
     assert not (folder / "build").exists()
 
 
+@pytest.mark.full("takes 10 s")
 def test_the_test_on_the_page_passes(folder: Path) -> None:
     (folder / "test_it.py").write_text(block("pytestmark"))
     assert "2 passed" in run(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py")
@@ -144,6 +145,7 @@ async def test_the_backend_of_the_wiki_is_told_before_the_first_prompt(tmp_path:
 
 
 @pytest.mark.anyio
+@pytest.mark.full("needs the official SDK")
 async def test_the_agent_of_the_official_sdk_answers(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(block("adapt(Echo())"))
     assert await said([*official_python("py-v1"), str(tmp_path / "program.py")], tmp_path, "echo") == ["echo"]

@@ -1,4 +1,4 @@
-"""The ready gate by itself: order is kept, nothing is lost, nothing is told twice, whatever comes when."""
+"""The ready gate alone: order is preserved, nothing is lost and nothing is sent twice, in any order of events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ STEPS = st.lists(st.sampled_from(["update", "answered", "ready"]), max_size=60)
 
 
 @given(STEPS, st.booleans())
-@pytest.mark.requirement("R26", "R27", "R31")
 def test_everything_passes_once_in_order_and_nothing_before_the_answer_and_ready(
     steps: list[str], waits: bool
 ) -> None:
@@ -33,7 +32,7 @@ def test_everything_passes_once_in_order_and_nothing_before_the_answer_and_ready
         else:
             out += gate.open()
             is_ready = is_ready or is_answered
-        # What is out is a beginning of what was put in, and all of it once the client is ready.
+        # The output is a prefix of the input, and all of it once the client is ready.
         assert out == put[: len(out)]
         assert gate.holds == len(put) - len(out)
         if is_ready:
@@ -54,7 +53,6 @@ def test_ready_before_the_answer_has_no_effect() -> None:
 
 
 @given(st.lists(st.sampled_from([*sorted(FULL_STATE), "agent_message_chunk"]), max_size=40), st.integers(1, 10))
-@pytest.mark.requirement("R27")
 def test_too_many_are_coalesced_by_full_state_and_others_are_never_dropped(kinds: list[str], bound: int) -> None:
     gate, taken = Gate(bound), list[tuple[str, bytes]]()
     for number, kind in enumerate(kinds):
@@ -73,7 +71,7 @@ def test_too_many_are_coalesced_by_full_state_and_others_are_never_dropped(kinds
     assert [frame for kind, frame in taken if kind not in FULL_STATE] == [
         frame for frame in out if {each: kind for kind, each in taken}[frame] not in FULL_STATE
     ]
-    # Of each full state the newest is there, and all stand in their order.
+    # The newest of each full state is included, and all are in order.
     assert [int(each) for each in out] == sorted(int(each) for each in out)
     for kind in FULL_STATE & {kind for kind, _ in taken}:
         assert [frame for each, frame in taken if each == kind][-1] in out

@@ -1,4 +1,4 @@
-"""`session/ready`: what nobody asked for waits for it, and nothing overtakes the answer that opens a session."""
+"""`session/ready`: unsolicited updates wait for it, and nothing overtakes the answer that opens a session."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 import pytest
-from tests.agent.kit import CWD, DIALECTS, V1, V1_PLUS, V2, Driver, Json, is_answer, say_nothing, served, update_of
+from tests.agent.kit import CWD, DIALECTS, V1, V1_PLUS, V2, Driver, Json, say_nothing, served
+from tests.support.acp_client import is_answer, update_of
 
 from turnwire.agent import Agent, AgentOptions, Command, Session, Turn
 from turnwire.errors import LimitExceeded
-from turnwire.testing import ManualClock
+from turnwire_testing import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +59,6 @@ async def opened(driver: Driver) -> str:
 
 
 @each_dialect
-@pytest.mark.requirement("R3", "R26", "R27", "R30", "R41")
 async def test_a_bus_faster_than_the_answer_overtakes_nothing_and_loses_nothing(hello: Json) -> None:
     agent, _ = bus(AgentOptions(ready_s=None))
     async with served(agent, hello) as driver:
@@ -75,7 +75,6 @@ async def test_a_bus_faster_than_the_answer_overtakes_nothing_and_loses_nothing(
 
 
 @each_dialect
-@pytest.mark.requirement("R3", "R6", "R30")
 async def test_without_the_offer_nothing_waits_but_for_the_answer(hello: Json) -> None:
     agent, _ = bus(AgentOptions(ready_s=0))
     async with served(agent, hello) as driver:
@@ -86,7 +85,6 @@ async def test_without_the_offer_nothing_waits_but_for_the_answer(hello: Json) -
 
 
 @each_dialect
-@pytest.mark.requirement("R28")
 async def test_a_client_that_never_says_it_is_ready_is_told_after_the_time_limit(
     hello: Json, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -107,7 +105,6 @@ async def test_a_client_that_never_says_it_is_ready_is_told_after_the_time_limit
 
 
 @each_dialect
-@pytest.mark.requirement("R28")
 async def test_a_client_that_was_waited_for_in_vain_is_not_waited_for_again(
     hello: Json, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -121,7 +118,7 @@ async def test_a_client_that_was_waited_for_in_vain_is_not_waited_for_again(
         await opened(driver)
         await driver.until(lambda _: len(driver.updates("agent_message_chunk")) == 6 * BURST)
     assert caplog.text.count("did not say that it is ready") == 1
-    # Another connection begins anew, and one that says it is waited for each time.
+    # Another connection starts from scratch, and a client that sends ready is waited for each time.
     async with served(agent, hello) as driver:
         await driver.notify("session/ready", sessionId=await opened(driver))
         for _ in range(2):
@@ -135,7 +132,6 @@ async def test_a_client_that_was_waited_for_in_vain_is_not_waited_for_again(
             await driver.until(lambda _, least=before + 3 * BURST: len(driver.updates()) >= least)
 
 
-@pytest.mark.requirement("R6", "R26")
 @pytest.mark.parametrize(
     "hello",
     [
@@ -153,7 +149,6 @@ async def test_who_never_says_it_is_neither_offered_it_nor_waited_for(hello: Jso
 
 
 @each_dialect
-@pytest.mark.requirement("R29")
 async def test_a_prompt_counts_as_ready_and_its_own_updates_are_not_held(hello: Json) -> None:
     async def answer(turn: Turn) -> None:
         turn.say("answered")
@@ -167,7 +162,6 @@ async def test_a_prompt_counts_as_ready_and_its_own_updates_are_not_held(hello: 
         assert texts[-1] == "answered"
 
 
-@pytest.mark.requirement("R8", "R31")
 @pytest.mark.parametrize("name", ["session/ready", "_session/ready"])
 async def test_ready_is_never_answered_and_odd_ones_have_no_effect(name: str) -> None:
     agent, _ = bus(AgentOptions(ready_s=None))
@@ -186,7 +180,6 @@ async def test_ready_is_never_answered_and_odd_ones_have_no_effect(name: str) ->
         assert len(answers) == 4
 
 
-@pytest.mark.requirement("R26")
 async def test_readiness_is_per_connection_and_session() -> None:
     agent, sessions = bus(AgentOptions(ready_s=None))
     async with served(agent, V1) as one, served(agent, V2) as two:

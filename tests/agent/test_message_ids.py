@@ -1,4 +1,4 @@
-"""Names of messages: pieces that follow each other share one, and no name is used in two turns."""
+"""Message ids: adjacent chunks share one, and no id is used in two turns."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from turnwire.agent import Agent, MemoryStore, Session, Turn
 SAY, THINK, UPDATE, NOTIFY, NOTIFY_V2, LATE, LATE_UPDATE = WAYS = (
     *("say", "think", "update", "notify", "notify in v2", "late", "late update"),
 )
-"""Every way to say a piece of a message without naming it. The late ones speak through a turn that is over."""
+"""Every way to send a chunk of a message without an id. The late ones use a turn that is over."""
 TOOL, BEGIN, END, RELOAD = "tool", "begin", "end", "reload"
 STEPS = st.lists(st.sampled_from([*WAYS, *WAYS, TOOL, BEGIN, END, RELOAD]), max_size=30)
 KIND: Final = "agent_message_chunk"
 
 
 class Conversation:
-    """One session of an agent that says things, and when each of them was said."""
+    """One session of an agent that sends messages, and the time of each."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.said: list[tuple[str, int]] = []
-        """How each piece was said, and in which stretch: a turn, or the time between two. Its place is its text."""
+        """The way each chunk was sent, and its period: a turn, or the time between two. Its index is its text."""
         self.stretch = 0
         self._sessions: list[Session] = []
         self._running = AsyncExitStack()
@@ -80,13 +80,13 @@ class Conversation:
         self.said.append((way, self.stretch))
 
     def reload(self) -> None:
-        """Another process has the session from here on: nothing but the store is left."""
+        """Continue the session in another process: only the store remains."""
         self._over = None
         self.stretch += 1
 
 
 def named(updates: list[Json]) -> dict[int, str]:
-    """The name of the message of each piece, by its text."""
+    """Return the message id of each chunk, by its text."""
     return {
         int(each["content"]["text"]): each["messageId"]
         for each in updates
@@ -95,7 +95,7 @@ def named(updates: list[Json]) -> dict[int, str]:
 
 
 async def played(hello: Json, lives: list[list[str]]) -> tuple[Conversation, dict[int, str]]:
-    """Play some steps in each process, one after the other; gives the names that the client heard."""
+    """Play some steps in each process, one after the other; return the ids that the client received."""
     conversation, session, names = Conversation(), "", dict[int, str]()
     for steps in lives:
         session, heard = await lived(conversation, hello, session, steps)

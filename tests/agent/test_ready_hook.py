@@ -1,4 +1,4 @@
-"""`@agent.ready`: the author hears when a client can take what nobody asked for, so that a backend can be told.
+"""`@agent.ready`: the author is notified when a client accepts unsolicited updates, so that a backend can start.
 
 The clients here know the text of ACP and of the proposal for `session/ready`, and nothing of ours.
 """
@@ -11,28 +11,29 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.agent.kit import BARE, CWD, Driver, Json, is_answer, say_nothing, served, update_of
+from tests.agent.kit import BARE, CWD, Driver, Json, say_nothing, served
 from tests.patience import LONG_S
+from tests.support.acp_client import is_answer, update_of
 
 from turnwire.agent import Agent, AgentOptions, Session, Turn
 from turnwire.errors import LimitExceeded
-from turnwire.link.base import FrameLink
-from turnwire.link.memory import memory_pair
-from turnwire.testing import ManualClock
-from turnwire.testing.patience import quiet
+from turnwire.hosting.base import FrameLink
+from turnwire.hosting.memory import memory_pair
+from turnwire_testing import ManualClock
+from turnwire_testing.patience import quiet
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("R95")]
+pytestmark = [pytest.mark.anyio]
 
 each_version = pytest.mark.parametrize("hello", BARE.values(), ids=["v1", "v2"])
 BURST = 40
 
 
 class Backend:
-    """Somebody else's bus. It publishes as soon as it is told to, long before an answer is on its way."""
+    """A third-party bus. It publishes as soon as it is notified, long before an answer is sent."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
-        """How it was told, each time."""
+        """The arguments of each notification."""
         self.published = 0
 
     def begin(self, session: Session, how: str) -> None:
@@ -90,7 +91,6 @@ async def slowly_served(agent: Agent, hello: Json) -> AsyncGenerator[tuple[Drive
 
 
 @each_version
-@pytest.mark.requirement("R26", "R30")
 async def test_a_backend_that_is_told_of_ready_publishes_behind_it_and_nothing_is_lost(hello: Json) -> None:
     agent, backend = fed(AgentOptions(ready_s=None))
     async with served(agent, hello) as driver:
@@ -108,7 +108,6 @@ async def test_a_backend_that_is_told_of_ready_publishes_behind_it_and_nothing_i
 
 @each_version
 @pytest.mark.parametrize("waits", [True, False], ids=["offered", "not offered"])
-@pytest.mark.requirement("R3", "R30")
 async def test_a_backend_faster_than_the_writer_overtakes_no_answer(hello: Json, waits: bool) -> None:
     agent, backend = fed(AgentOptions(ready_s=None if waits else 0))
     async with slowly_served(agent, hello) as (driver, slow):
@@ -130,7 +129,6 @@ async def test_a_backend_faster_than_the_writer_overtakes_no_answer(hello: Json,
 
 
 @each_version
-@pytest.mark.requirement("R28", "R29")
 async def test_a_prompt_and_the_end_of_patience_count_as_ready_and_say_so(hello: Json) -> None:
     clock = ManualClock()
 
@@ -151,7 +149,6 @@ async def test_a_prompt_and_the_end_of_patience_count_as_ready_and_say_so(hello:
         assert backend.told == ["prompt", "timeout"]
 
 
-@pytest.mark.requirement("R26")
 async def test_each_client_of_a_session_is_told_of_by_itself_and_one_after_the_other() -> None:
     agent, heard, go = Agent("two", options=AgentOptions(ready_s=None)), list[str](), anyio.Event()
     agent.prompt(say_nothing)

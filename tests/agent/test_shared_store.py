@@ -1,6 +1,6 @@
-"""One session in two processes: nobody writes over what they have not seen, and what was deleted stays deleted.
+"""One session in two processes: no process overwrites changes it has not seen, and a deleted session stays deleted.
 
-An agent with a store of its own is what another process is: they share the folder, and nothing else.
+An agent with a separate store represents another process: they share the folder, and nothing else.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.agent.kit import CWD, DIALECTS, V1, V2, Driver, Json, served, update_of
+from tests.agent.kit import CWD, DIALECTS, V1, V2, Driver, Json, served
+from tests.support.acp_client import update_of
 
 from turnwire.agent import Agent, AgentFailure, FolderStore, Kept, MemoryStore, Mode, Session, Turn
 from turnwire.agent.store import SessionStore
-from turnwire.runtime.services.roots import MARK
+from turnwire.hosting.services.roots import MARK
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +63,7 @@ async def stored(folder: Path, session: str) -> Kept:
 
 
 def texts(kept: Kept) -> list[str]:
-    """What was said in all its turns."""
+    """Return the text of all its turns."""
     lines = [each.decode() for each in kept.history if b"agent_message_chunk" in each]
     return [each.rsplit('"text":"', 1)[1].split('"')[0] for each in lines]
 
@@ -73,7 +74,7 @@ async def test_a_process_that_only_looked_writes_nothing(hello: Json, tmp_path: 
         async with served(counting(FolderStore(tmp_path)), hello) as works:
             session = await works.new()
             await works.take_turn(session, "first")
-            # Neither another place nor what its author does when it is opened is a change.
+            # Neither another directory nor an author's action on opening is a change.
             await resume(looks, session, "/")
             for _ in range(3):
                 await works.take_turn(session)
@@ -172,12 +173,12 @@ async def test_a_session_whose_author_refuses_to_open_it_again_is_left_as_it_was
         raise AgentFailure("not today")
 
     async with served(agent, V1) as driver:
-        await driver.refused("session/resume", sessionId=session, cwd="/", mcpServers=[])
+        await driver.fails("session/resume", sessionId=session, cwd="/", mcpServers=[])
     assert await stored(tmp_path, session) == before
 
 
 class Unsure(MemoryStore):
-    """Keeps what the second turn changed, and says that it did not."""
+    """A store that saves the changes of the second turn, and reports that it did not."""
 
     has_failed = False
 
@@ -214,7 +215,7 @@ def called(name: str, **members: Any) -> bytes:
 
 
 async def replayed(driver: Driver, session: str) -> list[Json]:
-    """What a client is told of tool calls when it loads a session."""
+    """Return the tool call updates that a client receives when it loads a session."""
     start = len(driver.frames)
     if driver.version == 2:
         params: Json = {"replayFrom": {"type": "start"}}
@@ -255,7 +256,7 @@ async def test_a_tool_call_that_lost_its_process_is_told_with_an_end(hello: Json
         assert [each["status"] for each in calls[-3:]] == ["failed"] * 3
         await driver.prompt("killed", "/call")
         live = await driver.update("tool_call_update" if driver.version == 2 else "tool_call", title="Another")
-        # A call that runs has somebody who ends it.
+        # A running call has an owner that ends it.
         assert ends(await replayed(joins, "killed"))[live["toolCallId"]] == "pending"
     found = await FolderStore(tmp_path).load("killed")
     assert found is not None

@@ -13,24 +13,26 @@ TAKEN_BACK, STOPPING, OVER = TurnStage.TAKEN_BACK, TurnStage.STOPPING, TurnStage
 
 
 def after(stage: TurnStage, step: TurnStep) -> TurnStage | None:
-    """The rules in words, to hold the table against. None: it cannot happen."""
+    """Return the expected state by the rules in prose, to compare with the table. None: it cannot happen."""
     match step:
         case TurnStep.START:
             return STARTING if stage is WAITING else None
         case TurnStep.BEGIN:
             return {STARTING: RUNNING, TAKEN_BACK: STOPPING}.get(stage)
         case TurnStep.CANCEL:
-            # A cancel is never wrong, and never takes anything further than to its end.
+            # A cancel is always allowed, and never advances a state beyond its end.
             begins = {WAITING: TAKEN_BACK, STARTING: TAKEN_BACK, RUNNING: STOPPING}
             return begins.get(stage, stage)
         case TurnStep.END:
-            # Only what was cancelled ends without having begun, and what is over has ended.
+            # Only a cancelled turn ends without having begun, and a completed one has ended.
             return OVER if stage in {RUNNING, TAKEN_BACK, STOPPING} else None
 
 
-@pytest.mark.parametrize(("stage", "step"), list(product(TurnStage, TurnStep)))
-def test_each_step_in_each_stage_leads_on_or_cannot_happen(stage: TurnStage, step: TurnStep) -> None:
-    assert TABLE.get((stage, step)) is after(stage, step)
+def test_each_step_in_each_stage_leads_on_or_cannot_happen(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[TurnStage, TurnStep]] = list(product(TurnStage, TurnStep))
+    for stage, step in cases:
+        with subtests.test(repr((stage, step))):
+            assert TABLE.get((stage, step)) is after(stage, step)
 
 
 def test_every_stage_leads_to_the_one_end() -> None:

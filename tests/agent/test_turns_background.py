@@ -1,14 +1,15 @@
-"""Beside the turns: background work, turns of the agent's own, what is said too late, steering."""
+"""Activity outside of turns: background work, turns started by the agent, late output, steering."""
 
 from __future__ import annotations
 
 import anyio
 import pytest
-from tests.agent.kit import DIALECTS, V1, V2, Json, say_nothing, served, text_prompt, update_of
+from tests.agent.kit import DIALECTS, V1, V2, Json, say_nothing, served, text_prompt
+from tests.support.acp_client import update_of
 
 from turnwire.agent import Agent, AgentFailure, Session, Turn
 from turnwire.errors import LocalProtocolError, SessionNotFound
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -16,7 +17,6 @@ each_dialect = pytest.mark.parametrize("hello", DIALECTS.values(), ids=DIALECTS.
 
 
 @each_dialect
-@pytest.mark.requirement("R16", "R40")
 async def test_what_is_said_through_a_turn_that_is_over_is_marked_as_late(hello: Json) -> None:
     agent, go = Agent("late"), anyio.Event()
 
@@ -51,7 +51,7 @@ async def test_what_is_said_through_a_turn_that_is_over_is_marked_as_late(hello:
         kinds = {each["sessionUpdate"] for each in late[:-1]}
         tool = "tool_call_content_chunk" if driver.version == 2 else "tool_call_update"
         assert kinds == {"agent_message_chunk", tool, "plan_update" if driver.version == 2 else "plan"}
-        # A late piece is not a part of a message of the turn, and no call has a second final status.
+        # A late chunk is not part of a message of the turn, and no call has a second final status.
         in_time, too_late = driver.updates("agent_message_chunk")
         assert in_time["messageId"] != too_late["messageId"]
         assert not any("status" in each for each in late)
@@ -61,7 +61,6 @@ async def test_what_is_said_through_a_turn_that_is_over_is_marked_as_late(hello:
 
 
 @each_dialect
-@pytest.mark.requirement("R40", "R41")
 async def test_background_updates_are_told_before_any_prompt_and_leave_the_state_alone(hello: Json) -> None:
     agent = Agent("chatty")
     agent.prompt(say_nothing)
@@ -115,7 +114,6 @@ async def test_background_work_ends_with_its_session_and_its_failure_ends_nothin
 
 
 @each_dialect
-@pytest.mark.requirement("R39", "R35")
 async def test_an_agent_begins_a_turn_of_its_own(hello: Json) -> None:
     agent, sessions = Agent("own"), list[Session]()
     agent.opened(sessions.append)
@@ -228,4 +226,4 @@ async def test_a_prompt_is_steered_into_the_turn_that_runs(hello: Json) -> None:
     plain = Agent("plain")
     plain.prompt(say_nothing)
     async with served(plain, hello) as driver:
-        assert (await driver.refused(steering, sessionId="x", prompt=text_prompt("x")))["code"] == -32601
+        assert (await driver.fails(steering, sessionId="x", prompt=text_prompt("x")))["code"] == -32601

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.agent.kit import BARE, CWD, DIALECTS, V1, V1_PLUS, V2, Json, is_answer, served, update_of, word_of
+from tests.agent.kit import BARE, CWD, DIALECTS, V1, V1_PLUS, V2, Json, served, word_of
+from tests.support.acp_client import is_answer, update_of
 
 from turnwire.agent import Agent, AgentOptions, Turn
 from turnwire.errors import AgentFailure
-from turnwire.testing import ManualClock
+from turnwire_testing import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +35,6 @@ def hanging() -> tuple[Agent, list[str]]:
 
 
 @each_dialect
-@pytest.mark.requirement("R9", "R14", "R15", "R17", "R23", "R36")
 @pytest.mark.parametrize("text", ["hang", "raise"])
 async def test_a_cancelled_turn_stops_and_ends_cancelled_whatever_it_raises(hello: Json, text: str) -> None:
     agent, log = hanging()
@@ -81,7 +81,6 @@ async def test_a_turn_that_swallows_its_cancellation_ends_cancelled(hello: Json)
 
 
 @each_dialect
-@pytest.mark.requirement("R14")
 async def test_a_turn_that_does_not_stop_is_ended_without_it_and_is_late_from_then_on(hello: Json) -> None:
     clock, go = ManualClock(), anyio.Event()
     agent = Agent("deaf", clock=clock, options=AgentOptions(max_cancel_s=5, ready_s=0))
@@ -108,7 +107,6 @@ async def test_a_turn_that_does_not_stop_is_ended_without_it_and_is_late_from_th
 
 
 @each_dialect
-@pytest.mark.requirement("R15", "R37")
 async def test_a_question_is_taken_back_when_its_turn_is_cancelled(hello: Json) -> None:
     agent = Agent("asking")
 
@@ -135,7 +133,6 @@ async def test_a_question_is_taken_back_when_its_turn_is_cancelled(hello: Json) 
         assert states == ([] if driver.version == 1 else ["running", "requires_action", "idle"])
 
 
-@pytest.mark.requirement("R43")
 async def test_a_v2_cancel_takes_back_the_prompts_of_its_client_that_wait_and_nobody_elses() -> None:
     agent, _ = hanging()
     async with served(agent, V2) as driver, served(agent, V2) as other:
@@ -157,7 +154,6 @@ async def test_a_v2_cancel_takes_back_the_prompts_of_its_client_that_wait_and_no
         assert shown == ["a", "theirs"]
 
 
-@pytest.mark.requirement("R43")
 @pytest.mark.parametrize("hello", [V1, V1_PLUS], ids=["v1", "v1plus"])
 async def test_a_v1_cancel_stops_what_runs_and_leaves_the_prompts_that_wait(hello: Json) -> None:
     agent, _ = hanging()
@@ -168,7 +164,7 @@ async def test_a_v1_cancel_stops_what_runs_and_leaves_the_prompts_that_wait(hell
         await driver.notify("session/cancel", sessionId=session)
         ended = await driver.answer(first)
         assert ended["result"]["stopReason"] == "cancelled"
-        # The next one begins behind that end, and is not stopped by the cancel before it.
+        # The next one begins after that end, and is not stopped by the cancel before it.
         begun = driver.frames.index(ended)
         await driver.update("agent_message_chunk", begun, content={"type": "text", "text": "begun"})
         await driver.notify("$/cancel_request", requestId=third)
@@ -178,7 +174,6 @@ async def test_a_v1_cancel_stops_what_runs_and_leaves_the_prompts_that_wait(hell
         assert await driver.end_of(second) == "cancelled"
 
 
-@pytest.mark.requirement("R43")
 @each_dialect
 async def test_one_waiting_prompt_is_taken_back_by_its_request(hello: Json) -> None:
     agent, _ = hanging()
@@ -220,7 +215,7 @@ async def test_a_cancel_right_behind_its_prompt_is_heard(hello: Json) -> None:
 
 
 def opening_calls() -> Agent:
-    """An agent that leaves tool calls open in every way there is."""
+    """An agent that leaves tool calls open in every possible way."""
     agent = Agent("opening")
 
     @agent.prompt
@@ -259,7 +254,6 @@ def all_stopped(version: int) -> dict[str, str]:
     return {**dict.fromkeys(left_open, "cancelled" if version == 2 else "failed"), "ended": "completed"}
 
 
-@pytest.mark.requirement("R15", "R17", "R99")
 @pytest.mark.parametrize("version", [1, 2])
 async def test_calls_that_are_open_at_a_cancelled_turns_end_are_closed_before_it_for_everybody_and_in_replay(
     version: int,

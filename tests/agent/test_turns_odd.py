@@ -1,4 +1,4 @@
-"""What goes wrong around a turn: a store that fails, a session that is opened again or never opened."""
+"""Failures around a turn: a store that fails, a session that is opened again or never opened."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import anyio
 import pytest
-from tests.agent.kit import CWD, DIALECTS, V1, Json, say_nothing, served, update_of
+from tests.agent.kit import CWD, DIALECTS, V1, Json, say_nothing, served
+from tests.support.acp_client import update_of
 from tests.support.heard import WAIT_S
 
 from turnwire.agent import Agent, AgentFailure, AgentOptions, Kept, MemoryStore, Session, Turn
 from turnwire.errors import ConfigError, LogUnavailable, SessionNotFound
-from turnwire.link.memory import memory_pair
+from turnwire.hosting.memory import memory_pair
 
 pytestmark = pytest.mark.anyio
 
@@ -19,7 +20,7 @@ each_dialect = pytest.mark.parametrize("hello", DIALECTS.values(), ids=DIALECTS.
 
 
 class FailingStore(MemoryStore):
-    """Keeps nothing once it is broken."""
+    """A store that saves nothing once it is broken."""
 
     is_broken = False
 
@@ -59,7 +60,6 @@ async def test_a_store_that_fails_ends_no_turn_and_gets_everything_once_it_works
 
 
 @each_dialect
-@pytest.mark.requirement("R44")
 async def test_a_client_that_opens_its_running_session_again_still_gets_its_end(hello: Json) -> None:
     agent, go = Agent("again", options=AgentOptions(ready_s=None)), anyio.Event()
 
@@ -93,7 +93,7 @@ async def test_a_session_that_was_refused_never_was() -> None:
         raise AgentFailure("no")
 
     async with served(agent, V1) as driver:
-        await driver.refused("session/new", cwd=CWD, mcpServers=[])
+        await driver.fails("session/new", cwd=CWD, mcpServers=[])
         waiting = await driver.ask("session/new", cwd=CWD, mcpServers=[], _meta={"wait": True})
         await driver.notify("$/cancel_request", requestId=waiting)
         assert (await driver.answer(waiting))["error"]["code"] == -32800

@@ -6,7 +6,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.agent.kit import CWD, DIALECTS, V1, V2, Driver, Json, served, update_of, word_of
+from tests.agent.kit import CWD, DIALECTS, V1, V2, Driver, Json, served, word_of
+from tests.support.acp_client import update_of
 
 from turnwire.agent import Agent, AgentFailure, NotOffered, PermissionOption, RequestRefused, Turn
 from turnwire.errors import LocalProtocolError
@@ -34,7 +35,6 @@ def statuses(driver: Driver) -> list[str]:
 
 
 @each_dialect
-@pytest.mark.requirement("R12", "R13", "R37")
 async def test_an_allowed_tool_is_announced_asked_for_run_and_completed(hello: Json) -> None:
     agent, done = asking()
     async with served(agent, hello) as driver:
@@ -56,7 +56,6 @@ async def test_an_allowed_tool_is_announced_asked_for_run_and_completed(hello: J
 
 
 @each_dialect
-@pytest.mark.requirement("R13")
 @pytest.mark.parametrize(
     "answer",
     [
@@ -126,7 +125,6 @@ async def test_an_exception_in_a_tool_fails_it_and_goes_on(hello: Json) -> None:
 
 
 @each_dialect
-@pytest.mark.requirement("R10")
 async def test_a_tool_that_was_left_open_is_closed_before_the_turn_ends(hello: Json) -> None:
     agent = Agent("forgetful")
 
@@ -171,7 +169,7 @@ async def test_a_diff_has_whole_texts_on_v1_and_a_patch_on_v2() -> None:
         assert "_meta" not in first
         patches = driver.updates("tool_call_update")
         told = [{name: each[name] for name in ("rawOutput", "title", "status") if name in each} for each in patches]
-        # A diff may be shown before the call runs, so that the user sees what is to be allowed.
+        # A diff may be shown before the call runs, so that the user sees the change to allow.
         assert told == [
             {"title": "Edit", "status": "pending"},
             {},
@@ -210,7 +208,6 @@ async def test_v1_words_of_an_author_reach_a_v1_client_as_they_are_and_a_v2_clie
 
 
 @each_dialect
-@pytest.mark.requirement("R37")
 async def test_a_form_is_filled_in_and_a_page_is_visited(hello: Json) -> None:
     agent, got = Agent("asking"), list[Any]()
     schema: Json = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -237,14 +234,13 @@ async def test_a_form_is_filled_in_and_a_page_is_visited(hello: Json) -> None:
 
 
 def waits(driver: Driver) -> list[Any]:
-    """What each state that came waits for; of those that wait for nothing, what they are."""
+    """Return the pending request of each state; for states without one, their name."""
     return [
         each["_meta"]["turnwire"]["waitsFor"] if "_meta" in each else each["state"]
         for each in driver.updates("state_update")
     ]
 
 
-@pytest.mark.requirement("R37", "R44", "R97")
 async def test_requires_action_names_its_request_to_who_was_asked_and_only_its_kind_to_others() -> None:
     agent = Agent("asking")
 
@@ -277,7 +273,6 @@ async def test_requires_action_names_its_request_to_who_was_asked_and_only_its_k
         assert waits(other) == ["idle", "running", kinds[0], "running", kinds[1], "running", "idle"]
 
 
-@pytest.mark.requirement("R97")
 async def test_two_questions_at_once_are_both_named_until_each_is_answered() -> None:
     agent = Agent("asking")
 

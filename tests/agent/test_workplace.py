@@ -13,8 +13,8 @@ from tests.agent.bare import NOTHING, bare
 from turnwire.agent import Agent, Turn, workplace
 from turnwire.agent.own_workplace import OwnWorkplace
 from turnwire.errors import ConfigError, RequestRefused
-from turnwire.testing.patience import WAIT_S
-from turnwire.testing.scripted.client import BareClient, prompt_params
+from turnwire_testing.patience import WAIT_S
+from turnwire_testing.scripted.client import BareClient, prompt_params
 
 pytestmark = pytest.mark.anyio
 
@@ -99,7 +99,7 @@ async def test_output_is_heard_while_the_command_runs(own: OwnWorkplace, cwd: Pa
     async def hear(text: str) -> None:
         heard.append(text)
         if heard == ["first\n"]:
-            # Only now may it go on: nothing but the running command can have said the first word.
+            # The command may continue only now, so the first word came from the running command.
             async with await anyio.open_file(cwd / "go", "w") as file:
                 await file.write("go\n")
 
@@ -163,7 +163,7 @@ async def test_a_cancelled_command_is_killed_with_all_that_it_started(own: OwnWo
 
 
 async def play(turn: Turn) -> None:
-    """Do what the prompt says."""
+    """Execute the prompt's command."""
     match turn.text.split():
         case ["read"]:
             turn.say(await turn.read_file("notes.txt", 2, 1))
@@ -192,7 +192,7 @@ def agent() -> Agent:
 
 
 def asked(client: BareClient) -> list[str]:
-    """What the client was asked, in order."""
+    """Return the requests to the client, in order."""
     return [each["method"] for each in client.seen if "id" in each and "method" in each]
 
 

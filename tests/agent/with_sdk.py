@@ -1,4 +1,4 @@
-"""Runs a program with further packages behind ours: the folder of packages, the program, its arguments."""
+"""Runs a program with further packages after ours: the folder of packages, the program, its arguments."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""Nothing imports in a circle: at every level of the tree, what lies side by side in one folder has an order.
+"""No circular imports: at every level of the tree, the children of a folder can be ordered.
 
-The children of a folder are its modules and its folders. An import from inside one child into another is an arrow
-between the two; the arrows must not lead back. The order is not written down anywhere; it is enough that there is
-one.
+The children of a folder are its modules and its folders. An import from inside one child into another is an edge
+between the two; the edges must have no cycle. The order is not written down anywhere; its existence is enough.
 
-An import for type checking only counts too: who reads the one must read the other. `MAY_NAME` has the few that may
-lead back, because two things have each other as attributes, each with its reason.
+An import for type checking only counts as well: a reader of one must read the other. `MAY_NAME` lists the few
+exceptions, where two classes have each other as attributes, each with its reason.
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ from typing import NamedTuple
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src"
+SOURCES = [SOURCE, *sorted(ROOT.glob("packages/*/src"))]
 
 Dotted = tuple[str, ...]
 Arrows = dict[str, set[str]]
@@ -34,25 +35,25 @@ MAY_NAME = {
         "a session has its turns, given by who brings it up; what runs them is made of sessions"
     ),
 }
-"""Who may name whose types although that leads back, and why."""
+"""Modules that may import each other's types despite the cycle, and the reason."""
 
 
 def modules(source: Path) -> dict[Dotted, Path]:
-    """Every module of the package by its dotted parts; a folder stands for its `__init__`."""
-    paths = sorted((source / "turnwire").rglob("*.py"))
+    """Return every module of the package by its dotted parts; a folder stands for its `__init__`."""
+    paths = sorted(source.rglob("*.py"))
     parts = {path: path.relative_to(source).with_suffix("").parts for path in paths}
     return {each[:-1] if each[-1] == "__init__" else each: path for path, each in parts.items()}
 
 
 class Import(NamedTuple):
-    """One import of ours by ours."""
+    """One internal import."""
 
     there: Dotted
     is_for_types: bool
 
 
 def typed_only(tree: ast.Module) -> set[ast.AST]:
-    """Everything that stands below `if TYPE_CHECKING:`."""
+    """Return all statements below `if TYPE_CHECKING:`."""
     guards = [
         node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
     ]
@@ -60,7 +61,7 @@ def typed_only(tree: ast.Module) -> set[ast.AST]:
 
 
 def imported(path: Path, here: Dotted, known: dict[Dotted, Path]) -> Iterator[Import]:
-    """The modules of ours that a module imports, wherever in it the import stands."""
+    """Return our modules that a module imports, anywhere in it."""
     package = here if path.name == "__init__.py" else here[:-1]
     tree = ast.parse(path.read_bytes())
     for_types = typed_only(tree)
@@ -87,14 +88,14 @@ def arrows(source: Path) -> dict[Dotted, Arrows]:
     for here, path in known.items():
         for there, is_for_types in imported(path, here, known):
             shared = next((n for n, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), None)
-            # A folder's `__init__` re-exports what lies below it, so it is above its children and beside nobody.
+            # A folder's `__init__` re-exports its children, so it is above them and has no siblings.
             if shared is not None and not (is_for_types and (".".join(here), ".".join(there)) in MAY_NAME):
                 found[here[:shared]].setdefault(here[shared], set()).add(there[shared])
     return found
 
 
 def circle(children: Arrows) -> list[str]:
-    """One circle among the children of a folder, as the way around; empty when there is none."""
+    """Return one cycle among the children of a folder, as the way around; empty if there is none."""
     done: set[str] = set()
 
     def walk(child: str, way: list[str]) -> list[str]:
@@ -120,8 +121,9 @@ def complaints(source: Path) -> list[str]:
     ]
 
 
-def test_nothing_imports_in_a_circle() -> None:
-    assert complaints(SOURCE) == []
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.parent.name)
+def test_nothing_imports_in_a_circle(source: Path) -> None:
+    assert complaints(source) == []
 
 
 @pytest.mark.parametrize("pair", MAY_NAME)

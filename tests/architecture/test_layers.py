@@ -1,7 +1,7 @@
-"""Imports go down only: the layers of turnwire, held by a walk over every import line.
+"""Imports go down only: the layers of turnwire, enforced by a walk over every import line.
 
 A line of `LAYERS` may import from the lines below it. Packages on one line are siblings and never import each
-other. An import for type checking only counts too: it is a dependency all the same.
+other. An import for type checking only counts as well: it is a dependency all the same.
 """
 
 from __future__ import annotations
@@ -13,18 +13,27 @@ from typing import NamedTuple
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+REPOSITORY = Path(__file__).resolve().parents[2]
+SOURCE = REPOSITORY / "src"
+SIBLINGS: dict[str, set[str]] = {
+    "turnwire_agent": set(),
+    "turnwire_check": {"turnwire_testing"},
+    "turnwire_testing": set(),
+}
+"""Sibling distributions, each with the siblings that it may import. The main package imports none of them."""
 
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"api", "builtin", "conformance", "fakes", "recording"},
+    {"api", "demo"},
     {"server", "client", "agent"},
     {"runtime"},
-    {"log", "link"},
-    {"core"},
+    {"log", "hosting"},
+    {"projections"},
+    {"session"},
     {"wire"},
-    {"limits", "ids"},
+    {"new_ids"},
+    {"limits", "ids", "clock"},
     {"errors"},
 ]
 RANK = {name: rank for rank, line in enumerate(reversed(LAYERS)) for name in line}
@@ -33,7 +42,7 @@ ROOT = ""
 
 
 class Import(NamedTuple):
-    """One import of ours by ours."""
+    """One internal import."""
 
     place: str
     importer: str
@@ -41,6 +50,8 @@ class Import(NamedTuple):
 
 
 def layer(module: tuple[str, ...]) -> str:
+    if module[0] in SIBLINGS:
+        return module[0]
     return module[1] if len(module) > 1 else ROOT
 
 
@@ -54,14 +65,14 @@ def imports(source: Path) -> Iterator[Import]:
         for node in ast.walk(ast.parse(path.read_bytes())):
             for target in targets(node, inside[:-1]):
                 # `from turnwire import log` names a layer; `from turnwire import __version__` does not.
-                known = target if len(target) < 2 or target[1] in top else target[:1]
+                known = target if target[0] in SIBLINGS or target[1:2] == () or target[1] in top else target[:1]
                 place = f"{path.relative_to(source).as_posix()}:{getattr(node, 'lineno', 0)}"
                 if target != ("turnwire", "__version__"):
                     yield Import(place, layer(module), layer(known))
 
 
 def targets(node: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """What an import statement names of ours, as dotted parts; `package` is where a relative one starts."""
+    """Return our modules in an import statement, as dotted parts; `package` is the base of a relative one."""
     found: list[tuple[str, ...]] = []
     if isinstance(node, ast.Import):
         found = [tuple(alias.name.split(".")) for alias in node.names]
@@ -69,23 +80,23 @@ def targets(node: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[str, ...]
         start = package[: len(package) - node.level + 1] if node.level else ()
         base = (*start, *(node.module.split(".") if node.module else ()))
         found = [(*base, alias.name) for alias in node.names]
-    return (parts for parts in found if parts[0] == "turnwire")
+    return (parts for parts in found if parts[0] == "turnwire" or parts[0] in SIBLINGS)
 
 
 def complaint(each: Import) -> str | None:
-    """Why this import may not be, with what to do about it; `None` when it may."""
+    """Return the reason why this import is forbidden, with the fix; `None` if it is allowed."""
     importer, imported = each.importer, each.imported
     if importer == imported:
         return None
     for name in (importer, imported):
-        if name not in RANK and name not in (ROOT, "testing"):
+        if name not in RANK and name != ROOT and name not in SIBLINGS:
             return f"{each.place}: `{name}` has no place in the layers; give it a line in LAYERS"
     return _forbidden(each) or _not_below(each)
 
 
 def _forbidden(each: Import) -> str | None:
-    if each.imported == "testing":
-        return f"{each.place}: only tests import `testing`; move what you need out of it"
+    if each.imported in SIBLINGS:
+        return f"{each.place}: `turnwire` does not import `{each.imported}`; find it through an entry point"
     if each.imported == ROOT:
         return f"{each.place}: import the module that defines the name, not the package that re-exports it"
     if each.imported == "cli" and each.importer != "__main__":
@@ -94,7 +105,7 @@ def _forbidden(each: Import) -> str | None:
 
 
 def _not_below(each: Import) -> str | None:
-    if each.importer in (ROOT, "testing") or RANK[each.imported] < RANK[each.importer]:
+    if each.importer == ROOT or RANK[each.imported] < RANK[each.importer]:
         return None
     if RANK[each.imported] == RANK[each.importer]:
         return f"{each.place}: `{each.importer}` and `{each.imported}` are siblings; meet in another layer"
@@ -111,13 +122,30 @@ def test_every_import_goes_down() -> None:
 
 def test_every_package_has_a_place() -> None:
     names = {path.stem for path in (SOURCE / "turnwire").iterdir() if path.suffix == ".py" or path.is_dir()}
-    assert names - set(RANK) - {"testing", "__init__", "__pycache__"} == set()
+    assert names - set(RANK) - {"__init__", "__pycache__"} == set()
+
+
+def test_every_sibling_is_known() -> None:
+    found = {path.name for path in REPOSITORY.glob("packages/*/src/*") if path.name != "__pycache__"}
+    assert found == set(SIBLINGS)
+
+
+@pytest.mark.parametrize("name", SIBLINGS)
+def test_a_sibling_imports_no_other_sibling_but_those_it_may(name: str) -> None:
+    [package] = REPOSITORY.glob(f"packages/*/src/{name}")
+    imported = {
+        target[0]
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        for target in targets(node, ())
+    }
+    assert imported - {"turnwire", name} == SIBLINGS[name]
 
 
 def tree(folder: Path, module: str, text: str) -> Path:
-    """A made-up package of empty layers with one module in it."""
+    """Create a package of empty layers with one module in it."""
     package = folder / "turnwire"
-    for name in ("cli", "server", "client", "agent", "runtime", "log", "link", "core", "wire", "testing"):
+    for name in ("cli", "server", "client", "agent", "runtime", "log", "hosting", "projections", "session", "wire"):
         (package / name).mkdir(parents=True)
     for name in ("errors.py", "limits.py", "ids.py"):
         (package / name).write_text("")
@@ -128,30 +156,30 @@ def tree(folder: Path, module: str, text: str) -> Path:
 @pytest.mark.parametrize(
     ("module", "text", "reason"),
     [
-        ("core/turn.py", "import turnwire.runtime.clock", "`core` is below `runtime`"),
-        ("wire/sse.py", "from turnwire.core import turn", "`wire` is below `core`"),
-        ("wire/sse.py", "from turnwire import core", "`wire` is below `core`"),
-        ("wire/sse.py", "from ..core.turn import NEXT", "`wire` is below `core`"),
-        ("wire/sse.py", "from .. import core", "`wire` is below `core`"),
-        ("core/turn.py", "def f():\n    from ..log.base import EventLog", "`core` is below `log`"),
+        ("session/turn.py", "import turnwire.runtime.follow", "`session` is below `runtime`"),
+        ("wire/sse.py", "from turnwire.session import turn", "`wire` is below `session`"),
+        ("wire/sse.py", "from turnwire import session", "`wire` is below `session`"),
+        ("wire/sse.py", "from ..session.turn import NEXT", "`wire` is below `session`"),
+        ("wire/sse.py", "from .. import session", "`wire` is below `session`"),
+        ("session/turn.py", "def f():\n    from ..log.base import EventLog", "`session` is below `log`"),
         (
-            "core/turn.py",
+            "session/turn.py",
             "if TYPE_CHECKING:\n    from turnwire.log.base import EventLog",
-            "`core` is below `log`",
+            "`session` is below `log`",
         ),
         ("errors.py", "from .limits import Limits", "`errors` is below `limits`"),
-        ("log/memory.py", "from turnwire.link.base import FrameLink", "`log` and `link` are siblings"),
-        ("link/peer.py", "from ..log import base", "`link` and `log` are siblings"),
+        ("log/memory.py", "from turnwire.hosting.base import FrameLink", "`log` and `hosting` are siblings"),
+        ("hosting/peer.py", "from ..log import base", "`hosting` and `log` are siblings"),
         ("server/app.py", "import turnwire.agent", "`server` and `agent` are siblings"),
         ("limits.py", "import turnwire.ids", "`limits` and `ids` are siblings"),
         ("client/session.py", "from turnwire.server import app", "`client` and `server` are siblings"),
         ("runtime/node.py", "from turnwire.client import session", "`runtime` is below `client`"),
-        ("runtime/loop.py", "from turnwire.testing import ManualClock", "only tests import `testing`"),
-        ("cli/main.py", "import turnwire.testing.agent", "only tests import `testing`"),
-        ("testing/agent.py", "from turnwire.cli import main", "nothing imports `cli`"),
+        ("runtime/loop.py", "from turnwire_testing import ManualClock", "does not import `turnwire_testing`"),
+        ("cli/main.py", "def f():\n    import turnwire_check.run", "does not import `turnwire_check`"),
+        ("agent/agent.py", "from turnwire_agent import adapt", "does not import `turnwire_agent`"),
         ("server/app.py", "from turnwire.cli.config import read", "nothing imports `cli`"),
-        ("core/turn.py", "from turnwire import Client", "import the module that defines the name"),
-        ("core/turn.py", "import turnwire", "import the module that defines the name"),
+        ("session/turn.py", "from turnwire import Client", "import the module that defines the name"),
+        ("session/turn.py", "import turnwire", "import the module that defines the name"),
         ("extra.py", "from turnwire.errors import TurnwireError", "`extra` has no place in the layers"),
     ],
 )
@@ -166,12 +194,11 @@ def test_an_import_that_breaks_a_rule_is_refused(tmp_path: Path, module: str, te
         ("cli/main.py", "import turnwire.server.app, turnwire.client, turnwire.cli.config"),
         ("__main__.py", "from turnwire.cli import main"),
         ("server/app.py", "from turnwire.runtime.node import Node"),
-        ("runtime/loop.py", "from ..log import base\nfrom ..link import peer\nfrom . import clock"),
-        ("core/turn.py", "from .events import TurnEnded\nfrom turnwire.wire import jsonrpc\nimport msgspec"),
+        ("runtime/loop.py", "from ..log import base\nfrom ..hosting import peer\nfrom . import clock"),
+        ("session/turn.py", "from .events import TurnEnded\nfrom turnwire.wire import jsonrpc\nimport msgspec"),
         ("limits.py", "from turnwire.errors import ConfigError"),
-        ("client/session.py", "from turnwire.runtime.node import Node\nfrom turnwire.core.view import View"),
-        ("testing/agent.py", "from turnwire.server import app\nfrom turnwire.client import session"),
-        ("link/handshake.py", "from turnwire import __version__"),
+        ("client/session.py", "from turnwire.runtime.node import Node\nfrom turnwire.projections.view import View"),
+        ("hosting/handshake.py", "from turnwire import __version__"),
         ("__init__.py", "from turnwire.client.client import connect\nfrom .errors import TurnwireError"),
     ],
 )

@@ -1,6 +1,6 @@
-"""What users import: the public names, written down once more so that none comes, goes or moves by accident.
+"""The public names, listed a second time so that none is added, removed or moved by accident.
 
-A name that is added here is a promise, one that goes is a line in CHANGELOG.md with its reason.
+An added name is a promise; a removed one is a line in CHANGELOG.md with its reason.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ PUBLIC = {
     "turnwire.agent": """
         Agent AgentFailure AgentOptions AuthMethod Choice Command Entry FolderStore Kept MemoryStore Mode NotOffered
         Option Page PermissionOption Ran Readiness RequestRefused Sent Session SessionStore ToolCall Turn Value
-        adapt
     """,
     "turnwire.client": """
         Accepted Client DaemonClient Envelope FileDiff Form OpenedSession Option PermissionRequest PromptResult
         Question Session SessionStatus Steered ToolCall Turn TurnCompleteUpdate TurnResult TurnStatus Update connect
     """,
     "turnwire.log": """
-        Durability EventLog LogStatistics MemoryEventLog Position SessionHead Snapshot SqliteEventLog Stored
+        Durability EventLog MemoryEventLog Position SessionHead Snapshot SqliteEventLog Stored
     """,
-    "turnwire.testing": "AgentOptions BareClient Gates ManualClock Profile ScriptedAgent scripted_agent",
-    "turnwire.testing.models": """
+    "turnwire_agent": "adapt",
+    "turnwire_testing": "AgentOptions BareClient Gates ManualClock Profile ScriptedAgent scripted_agent",
+    "turnwire_testing.models": """
         CallTool Cut Exchange Fail FakeAnthropic FakeGemini FakeOpenAI FakeResponses FakeServer Hang Reply Say
         Script Spend Step Stop Think
     """,

@@ -1,7 +1,7 @@
-"""`wire`, `core` and the modules under them decide and translate; they never act.
+"""`wire`, `session`, `projections` and the modules under them decide and translate; they never act.
 
-No clock, no randomness, no input or output enters there except inside an argument, so that the same inputs
-give the same events on every machine and after every restart.
+Clock, randomness, input and output enter only as arguments, so that the same inputs give the same events on every
+machine and after every restart.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "turnwire"
-PURE = ("wire", "core", "errors.py", "limits.py", "ids.py")
+PURE = ("wire", "session", "projections", "errors.py", "limits.py", "ids.py")
 FORBIDDEN_IMPORTS = {
     "anyio",
     "asyncio",
@@ -79,5 +79,5 @@ def test_a_forbidden_call_is_found(name: str) -> None:
 
 
 def test_names_that_only_look_alike_pass() -> None:
-    text = "from .time import Stamp\nfrom turnwire.core import os\nimport timeit_like\nlink.open()\nprinter(1)\n"
+    text = "from .time import Stamp\nfrom turnwire.session import os\nimport timeit_like\nlink.open()\nprinter(1)\n"
     assert list(impurities(text)) == []

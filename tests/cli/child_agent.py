@@ -1,7 +1,7 @@
-"""A raw ACP v2 agent that has work done by child sessions; written from the text of ACP alone.
+"""A raw ACP v2 agent that delegates work to child sessions; written from the text of ACP alone.
 
-`two` has two children, of which the first announces one of its own and asks for permission; `long` has one that
-asks and runs until it is cancelled; `old` speaks under the first child's id without announcing it again. Every
+`two` has two children, of which the first announces a child of its own and asks for permission; `long` has one that
+asks and runs until it is cancelled; `old` sends under the first child's id without announcing it again. Every
 request and notification that it gets is a line in the file that it is started with.
 """
 

@@ -1,4 +1,4 @@
-"""What the tests of the command line share: daemons for all that only look at them."""
+"""Fixtures of the command line's tests: daemons for all tests that only read them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.cli.rig import Served, served
 
 @pytest.fixture(scope="package")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
-    """A daemon with the scripted agent. Each test has sessions of its own on it."""
+    """Run a daemon with the scripted agent. Each test has separate sessions on it."""
     home: Path = tmp_path_factory.mktemp("home")
     with served(home) as running:
         yield running
@@ -20,13 +20,13 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
 
 @pytest.fixture(scope="module", params=["1", "2"])
 def version(request: pytest.FixtureRequest) -> str:
-    """Of ACP, that the agent of `scenes` speaks."""
+    """The ACP version of the agent of `scenes`."""
     return request.param
 
 
 @pytest.fixture(scope="module")
 def scenes(version: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
-    """A daemon whose agent does what a prompt says, step by step, in frames of this version."""
+    """Run a daemon whose agent executes a prompt's steps one by one, in frames of this version."""
     agent = str(Path(__file__).parent / "scene_agent.py")
     with served(tmp_path_factory.mktemp("home"), "--", sys.executable, agent, version) as running:
         yield running

@@ -14,14 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tests.cli.rig import PROGRAM, SCRIPTED, environment, rest_of
+from tests.cli.rig import SCRIPTED, environment, rest_of
+from tests.support.editors import ending_editor_daemons
+from tests.support.limited import program_for
 
 Json: TypeAlias = dict[str, Any]
 
 INFO = {"name": "editor", "version": "1"}
 V1: Json = {"protocolVersion": 1, "clientCapabilities": {}, "clientInfo": INFO}
 FORMS: Json = {**V1, "clientCapabilities": {"elicitation": {"form": {}}}}
-"""One that can show a form."""
+"""Capabilities of an editor that can show a form."""
 OPENS = frozenset({"session/new", "session/load", "session/resume"})
 V2: Json = {"protocolVersion": 2, "info": INFO, "capabilities": {}}
 
@@ -69,11 +71,13 @@ class Editor:
         return message
 
     def answer(self, request_id: int) -> Json:
-        """The answer to a request, whatever comes before it."""
+        """Return the answer to a request, skipping earlier messages."""
         return self.until(lambda each: each.get("id") == request_id and "method" not in each)
 
     def ask(self, method: str, params: Json) -> Any:
-        """A request and its result. The editor is ready for a session when it has the answer that opens it."""
+        """Send a request and return its result. The editor is ready for a session when it has the answer that opens
+        it.
+        """
         answer = self.answer(self.begin(method, params))
         assert "result" in answer, answer
         if method in OPENS:
@@ -98,33 +102,33 @@ class Editor:
         return update(idle)["stopReason"]
 
     def said(self, text: str) -> None:
-        """Wait until the agent has said this."""
+        """Wait until the agent has sent this text."""
         self.until(lambda each: text in update(each).get("content", {}).get("text", ""))
 
     def updates(self, kind: str) -> list[Json]:
         return [update(each) for each in self.heard if update(each).get("sessionUpdate") == kind]
 
     def text(self) -> str:
-        """Everything the agent said."""
+        """Return all text of the agent."""
         return "".join(each["content"]["text"] for each in self.updates("agent_message_chunk"))
 
     def leave(self) -> int:
-        """End the input and wait for the program's end; gives its exit code."""
+        """Close the input and wait for the program's end; return its exit code."""
         self.heard += [json.loads(line) for line in rest_of(self.process).splitlines()]
         assert "Traceback" not in self.errors, self.errors
         return self.process.returncode
 
 
 def update(message: Json) -> Json:
-    """The update that a message brings; empty if it brings none."""
+    """Return the update in a message; empty if there is none."""
     return message.get("params", {}).get("update", {}) if message.get("method") == "session/update" else {}
 
 
 @contextmanager
 def editor(home: Path, *words: str, env: Mapping[str, str] | None = None) -> Generator[Editor]:
-    """An editor with `turnwire stdio …`. Whatever is left of it at the end is killed.
+    """Run an editor with `turnwire stdio …`. Remaining processes are killed at the end.
 
-    The agent is the scripted one, unless the words name another or a daemon.
+    The agent is the scripted one, unless the arguments name another or a daemon.
     """
     agent = () if {"--", "--agent", "--daemon"} & {*words} else ("--", *SCRIPTED)
     with program(home, "stdio", *words, *agent, env=env) as opened:
@@ -133,19 +137,20 @@ def editor(home: Path, *words: str, env: Mapping[str, str] | None = None) -> Gen
 
 @contextmanager
 def program(home: Path, *words: str, env: Mapping[str, str] | None = None) -> Generator[Editor]:
-    """An editor with whatever command of ours is an agent."""
+    """Run an editor with any command of ours that is an agent."""
     err = home / "stdio.err"
+    environ = environment(home, **(env or {}))
     with err.open("a") as errors:
         process = subprocess.Popen(
-            [*PROGRAM, *words],
+            [*program_for(words), *words],
             cwd=home,
-            env=environment(home, **(env or {})),
+            env=environ,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
         )
-    with process:
+    with ending_editor_daemons(environ), process:
         try:
             yield Editor(process, err)
         finally:

@@ -1,7 +1,7 @@
-"""A raw ACP agent that tells what its environment has, written from the text of ACP v1 alone.
+"""A raw ACP agent that reports its environment, written from the text of ACP v1 alone.
 
-Each word of a prompt is the name of a variable; the answer is one line for each. Behind `die` they go to stderr,
-and the agent ends.
+Each word of a prompt is the name of a variable; the answer is one line for each. After `die` they are written to
+stderr, and the agent ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A raw ACP v1 agent that keeps every prompt it gets, written from the text of ACP alone.
+"""A raw ACP v1 agent that records every prompt it gets, written from the text of ACP alone.
 
 Each prompt is a line in the file that it is started with: its content blocks. It answers with its name, the second
-argument; at `die` it ends. Embedded resources it takes if it is told so by a third argument.
+argument; at `die` it ends. A third argument makes it accept embedded resources.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A raw ACP v1 agent that forgets its mode with its process, as most do; written from the text of ACP alone.
+"""A raw ACP v1 agent that loses its mode with its process, as most do; written from the text of ACP alone.
 
-Every request that it gets is a line in the file that it is started with. While a file `refuse` lies beside that, it
-takes no setting; while there is a file `deaf`, it takes every setting of an option and changes nothing.
+Every request that it gets is a line in the file that it is started with. While a file `refuse` is next to that, it
+rejects all settings; while there is a file `deaf`, it accepts every setting of an option and changes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line as a user runs it: real processes, a real daemon, a folder of their own."""
+"""The command line as a user runs it: real processes, a real daemon, a private folder."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+from tests.support.limited import program_for
 
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 PROGRAM = (sys.executable, "-m", "turnwire")
-SCRIPTED = (sys.executable, "-m", "turnwire.testing.agent")
+SCRIPTED = (sys.executable, "-m", "turnwire_testing.agent")
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """A user's environment without any setting of ours."""
+    """Return a user's environment without any setting of ours."""
     return {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "TERM": "dumb", **more}
 
 
 class Ran(NamedTuple):
-    """A command that has ended."""
+    """A completed command."""
 
     code: int
     out: str
@@ -42,7 +43,7 @@ class Ran(NamedTuple):
 def run(*words: str, home: Path, stdin: str = "", **env: str) -> Ran:
     """Run one command to its end."""
     done = subprocess.run(
-        [*PROGRAM, *words],
+        [*program_for(words), *words],
         cwd=home,
         env=environment(home, **env),
         input=stdin,
@@ -61,7 +62,7 @@ def start(
     """Begin a command. Its output is a pipe; its errors go to a file, or to the same pipe."""
     with Path(os.devnull if err is None else err).open("a") as errors:
         return subprocess.Popen(
-            [*PROGRAM, *words],
+            [*program_for(words), *words],
             cwd=home,
             env=environment(home, **(env or {})),
             stdin=subprocess.DEVNULL,
@@ -72,7 +73,7 @@ def start(
 
 
 class Served:
-    """A daemon that runs in a process of its own."""
+    """A daemon that runs in a separate process."""
 
     def __init__(self, process: subprocess.Popen[str], announced: dict[str, Any], home: Path, err: Path) -> None:
         self.process = process
@@ -90,7 +91,7 @@ class Served:
 
     @property
     def env(self) -> dict[str, str]:
-        """What another shell must know."""
+        """Return the variables that another shell needs."""
         return {"TURNWIRE_URL": self.url, "TURNWIRE_DATA": str(self.data)}
 
     def run(self, *words: str, stdin: str = "", **env: str) -> Ran:
@@ -98,7 +99,7 @@ class Served:
 
     @contextmanager
     def begun(self, *words: str) -> Generator[subprocess.Popen[str]]:
-        """A command that runs meanwhile. Its errors are in its output."""
+        """Start a command in the background. Its errors are in its output."""
         process = start(*words, home=self.home, env=self.env)
         with process:
             try:
@@ -107,17 +108,17 @@ class Served:
                 process.kill()
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """A request with the token of the command line; gives what came back as JSON."""
+        """Send a request with the token of the command line; return the JSON response."""
         answer = httpx.request(method, self.url + path, json=body, headers=self.headers, timeout=WAIT_S)
         assert answer.is_success, answer.text
         return answer.json() if answer.content else None
 
     def session(self, **wanted: Any) -> str:
-        """A new session."""
+        """Create a new session."""
         return self.ask("POST", "/session", wanted)["sessionId"]
 
     def refused(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
-        """A request that is refused: the status, and why."""
+        """Send a request that is rejected; return the status and the reason."""
         answer = httpx.request(method, self.url + path, json=body, headers=self.headers, timeout=WAIT_S)
         assert not answer.is_success, answer.text
         return answer.status_code, answer.json()
@@ -128,7 +129,7 @@ class Served:
         return self.ask("POST", f"/session/{session}/prompt", body)["promptId"]
 
     def said(self, session: str, text: str) -> str:
-        """Send a prompt and wait; gives what the agent said."""
+        """Send a prompt and wait; return the agent's text."""
         prompt = self.prompt(session, text)
         self.ended(session, prompt)
         return str(self.turn(session, prompt)["resultText"])
@@ -169,19 +170,19 @@ class Served:
         return {"Authorization": f"Bearer {path.read_text().strip()}"} if path.exists() else {}
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Stop it in good order; gives the exit code."""
+        """Stop it gracefully; return the exit code."""
         self.process.send_signal(number)
         return self.process.wait(WAIT_S)
 
 
 @contextmanager
 def served(home: Path, *flags: str, builtin: bool = False, **env: str) -> Generator[Served]:
-    """A daemon on a free port, with its data below `home`. Whatever is left of it at the end is killed.
+    """Run a daemon on a free port, with its data below `home`. Remaining processes are killed at the end.
 
-    Its agent is the scripted one, unless the flags name another or the built-in one is wanted.
+    Its agent is the scripted one, unless the flags name another or select the built-in one.
     """
     err = home / "serve.err"
-    is_given = builtin or any(each in ("--", "--agent", "--agent-url", "--agent-import") for each in flags)
+    is_given = builtin or any(each in ("--", "--agent", "--config") for each in flags)
     agent = () if is_given else ("--", *SCRIPTED)
     process = start("serve", "--json", "--port", "0", *flags, *agent, home=home, err=err, env=env)
     try:
@@ -200,9 +201,10 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 def rest_of(process: subprocess.Popen[str]) -> str:
-    """End its input, wait for its end, and give what of its output was not read yet.
+    """Close its input, wait for its end, and return the unread rest of its output.
 
-    `communicate` reads the pipe past the buffer that `readline` fills, so it would lose lines that came together.
+    `communicate` reads the pipe directly and skips the buffer that `readline` fills, so it would lose lines that
+    arrived together.
     """
     assert process.stdout is not None
     if process.stdin is not None:

@@ -1,9 +1,9 @@
 """A raw agent of ACP v1 or v2 that plays scenes; written from the text of ACP alone.
 
-Its first argument is the version. A prompt is the JSON of a scene: a list of steps, done one after the other.
+Its first argument is the version. A prompt is the JSON of a scene: a list of steps, executed one after the other.
 `{"update": {…}}` is sent as an update, `{"ask": {…}}` as a permission request and `{"elicit": {…}}` as a form, with
-the session's id; their answer is said before the next step. `{"wait": "cancel"}` waits for a cancel; `{"end": …}`
-ends the turn there, so that what follows is late.
+the session's id; their answer is sent as text before the next step. `{"wait": "cancel"}` waits for a cancel;
+`{"end": …}` ends the turn there, so that later steps are late.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 V2 = sys.argv[1] == "2"
 COUNT = {"asked": 0, "said": 0, "opened": 0}
 STATE = {"session": ""}
-"""Whose turn it is."""
+"""The session whose turn it is."""
 
 
 def send(**message: Any) -> None:

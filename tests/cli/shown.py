@@ -1,7 +1,7 @@
-"""A terminal as somebody sees it: the far end has a program, the near end has a screen that can be looked at.
+"""A terminal as a user sees it: the far end has a program, the near end has a screen that can be read.
 
-It knows the escapes that the line editor and the screen use: moving, erasing, scrolling. Colours and modes are
-read over.
+It supports the escapes that the line editor and the screen use: moving, erasing, scrolling. Colours and modes are
+ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.cli.rig import PROGRAM, environment
 
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 ENTER, TAB, ESCAPE, UP, DOWN = "\r", "\t", "\x1b", "\x1b[A", "\x1b[B"
 CTRL_C, CTRL_D, CTRL_J, ALT_ENTER = "\x03", "\x04", "\n", "\x1b\r"
@@ -34,7 +34,7 @@ _PART = re.compile(
 
 
 class Shown:
-    """What a terminal of this size shows, and what has scrolled away above it."""
+    """The screen of a terminal of this size, and the lines that have scrolled off."""
 
     def __init__(self, rows: int, columns: int) -> None:
         self.rows, self.columns = rows, columns
@@ -61,7 +61,7 @@ class Shown:
 
     @property
     def text(self) -> str:
-        """All of it, what scrolled away included."""
+        """Return all text, including lines that have scrolled off."""
         return "\n".join([*self.above, *self.lines]).rstrip()
 
     def _do(self, part: re.Match[str]) -> None:
@@ -127,14 +127,14 @@ def _line(cells: list[str]) -> str:
 
 
 def seen(written: str, rows: int, columns: int) -> list[str]:
-    """The lines that stand on a terminal of this size when all of this was written, and above it."""
+    """Return the lines on a terminal of this size after all of this was written, including those above it."""
     shown = Shown(rows, columns)
     shown.feed(written)
     return shown.text.split("\n")
 
 
 class Terminal:
-    """A program on a terminal, and whoever sits in front of it."""
+    """A program on a terminal, and its user."""
 
     def __init__(self, near: int, process: subprocess.Popen[bytes], shown: Shown) -> None:
         self.near = near
@@ -148,7 +148,7 @@ class Terminal:
             os.write(self.near, each.encode())
 
     def until(self, is_so: Callable[[Shown], bool] | str, why: str = "") -> None:
-        """Read until this is shown, or fail with what is."""
+        """Read until this is shown, or fail with the current screen."""
         ends = time.monotonic() + WAIT_S
 
         def condition(shown: Shown) -> bool:
@@ -165,25 +165,25 @@ class Terminal:
 
         def is_gone(shown: Shown) -> bool:
             lines = [each for each in shown.lines if each]
-            return all(text not in each for each in lines) and lines[-2:-1] != [] and lines[-2].startswith(">")
+            return all(text not in each for each in lines) and lines != [] and lines[-1].startswith(">")
 
         self.until(is_gone, f"the end of {text!r}")
 
     def finish(self) -> int:
-        """Wait for its end; gives the exit code."""
+        """Wait for its end; return the exit code."""
         while self._read(WAIT_S):
             pass
         assert "Traceback" not in self.shown.text, self.shown.text
         return self.process.wait(WAIT_S)
 
     def _read(self, left_s: float) -> str | None:
-        """What comes next; empty at the end, none if nothing comes in time."""
+        """Return the next output; empty at the end, None on a timeout."""
         if not select.select([self.near], [], [], left_s)[0]:
             return None
         try:
             text = self._decoder.decode(os.read(self.near, 65536))
         except OSError:
-            # Nobody has the far end open any more.
+            # No process has the far end open any more.
             return ""
         self.raw += text
         self.shown.feed(text)
@@ -194,7 +194,7 @@ class Terminal:
 def on_screen(
     home: Path, *words: str, rows: int = 40, columns: int = 100, env: Mapping[str, str] | None = None
 ) -> Generator[Terminal]:
-    """A command of ours on a terminal of this size."""
+    """Run a command of ours on a terminal of this size."""
     near, far = pty.openpty()
     fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     told = environment(home, **(env or {})) | {"TERM": "xterm-256color"}

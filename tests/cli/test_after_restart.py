@@ -1,4 +1,4 @@
-"""Prompts that a killed daemon left waiting: they run by themselves, or wait until somebody says so."""
+"""Prompts that were queued when a daemon was killed: they run by themselves, or wait until a user resumes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.cli.rig import SCRIPTED, Served, served
 
 
 def leave_waiting(home: Path) -> tuple[str, list[str]]:
-    """A session whose daemon was killed with one turn at work and two prompts behind it."""
+    """Return a session whose daemon was killed with one running turn and two prompts queued after it."""
     with served(home, "--", *SCRIPTED) as daemon:
         session = daemon.session()
         prompts = [daemon.prompt(session, text) for text in ("say 1 x\nnever", "say 1 two", "say 1 three")]

@@ -1,7 +1,8 @@
-"""What a hosted agent sees of its user's environment, and who else sees it: nobody."""
+"""The part of the user's environment that a hosted agent sees, and that no other process sees it."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -48,33 +49,44 @@ def test_an_agent_in_an_editor_sees_what_it_would_without_us(tmp_path: Path) -> 
         assert KEY not in started.errors
 
 
-def test_an_agent_of_a_daemon_sees_what_it_is_given_by_name_and_nothing_else(tmp_path: Path) -> None:
-    with served(
-        tmp_path, "--agent-env", "MODEL_API_KEY", "--", *AGENT, MODEL_API_KEY=KEY, OTHER_SECRET=OTHER
-    ) as daemon:
-        assert said(daemon, NAMES) == f"MODEL_API_KEY={KEY}\nOTHER_SECRET=(none)\n"
-    with served(tmp_path, "--", *AGENT, MODEL_API_KEY=KEY, OTHER_SECRET=OTHER) as daemon:
-        assert said(daemon, NAMES) == "MODEL_API_KEY=(none)\nOTHER_SECRET=(none)\n"
-    with served(tmp_path, "--agent-env-all", "--", *AGENT, MODEL_API_KEY=KEY, OTHER_SECRET=OTHER) as daemon:
-        assert said(daemon, NAMES) == f"MODEL_API_KEY={KEY}\nOTHER_SECRET={OTHER}\n"
+def configured(home: Path, lines: str) -> tuple[str, str]:
+    """Return the flags for a daemon whose agent has these lines in its table."""
+    file = home / "turnwire.toml"
+    file.write_text(f"[agents.mine]\ncommand = {json.dumps(AGENT)}\n{lines}\n")
+    file.chmod(0o600)
+    return "--config", str(file)
 
 
-def test_variables_can_be_set_in_the_file_of_settings(tmp_path: Path) -> None:
-    file = tmp_path / "turnwire.toml"
-    file.write_text(f'agent_env = ["OTHER_SECRET"]\n[agent_env_set]\nMODEL_API_KEY = "{KEY}"\n')
-    refused = run("serve", "--config", str(file), "--", *AGENT, home=tmp_path)
+@pytest.mark.parametrize(
+    ("lines", "seen"),
+    [
+        ("", ("(none)", "(none)")),
+        ('env = ["MODEL_API_KEY"]', (KEY, "(none)")),
+        ("env_all = true", (KEY, OTHER)),
+        (f'env = ["OTHER_SECRET"]\nenv_set = {{ MODEL_API_KEY = "set-{KEY}" }}', (f"set-{KEY}", OTHER)),
+    ],
+)
+def test_agent_of_a_daemon_sees_only_the_variables_it_is_given(
+    tmp_path: Path, lines: str, seen: tuple[str, str]
+) -> None:
+    flags = configured(tmp_path, lines)
+    with served(tmp_path, *flags, MODEL_API_KEY=KEY, OTHER_SECRET=OTHER) as daemon:
+        assert said(daemon, NAMES) == "MODEL_API_KEY={}\nOTHER_SECRET={}\n".format(*seen)
+        assert KEY not in daemon.run("config", *flags).out
+
+
+def test_file_with_values_of_variables_must_be_private(tmp_path: Path) -> None:
+    flags = configured(tmp_path, f'env_set = {{ MODEL_API_KEY = "{KEY}" }}')
+    Path(flags[1]).chmod(0o644)
+    refused = run("serve", *flags, home=tmp_path)
     assert refused.code == CONFIG
     assert "chmod 600" in refused.err
-    file.chmod(0o600)
-    with served(tmp_path, "--config", str(file), "--", *AGENT, OTHER_SECRET=OTHER) as daemon:
-        assert said(daemon, NAMES) == f"MODEL_API_KEY={KEY}\nOTHER_SECRET={OTHER}\n"
-        assert KEY not in daemon.run("config", "--config", str(file)).out
 
 
-@pytest.mark.requirement("G13")
+@pytest.mark.guarantee("G13")
 def test_a_key_of_the_agent_is_in_no_command_line_log_event_or_explanation(tmp_path: Path) -> None:
-    flags = ("--agent-env", "MODEL_API_KEY", "--log-level", "debug")
-    with served(tmp_path, *flags, "--", *AGENT, MODEL_API_KEY=KEY, OTHER_SECRET=OTHER) as daemon:
+    flags = (*configured(tmp_path, 'env = ["MODEL_API_KEY"]'), "--log-level", "debug")
+    with served(tmp_path, *flags, MODEL_API_KEY=KEY, OTHER_SECRET=OTHER) as daemon:
         session = daemon.session()
         daemon.prompt(session, "PATH")
         daemon.until(session, "turn_complete")
@@ -98,13 +110,13 @@ def test_an_agent_that_is_not_there_is_said_at_once(tmp_path: Path, program: str
 
 
 def test_a_variable_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with served(tmp_path, "--agent-env", "NOT_EXPORTED", "--", *AGENT) as daemon:
+    with served(tmp_path, *configured(tmp_path, 'env = ["NOT_EXPORTED"]')) as daemon:
         assert "NOT_EXPORTED" in daemon.err.read_text()
 
 
 @pytest.mark.parametrize("name", ["TURNWIRE_TOKEN", "A-B", ""])
 def test_a_name_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
-    shown = run("serve", "--agent-env", name, "--", *AGENT, home=tmp_path)
+    shown = run("serve", *configured(tmp_path, f'env = ["{name}"]'), home=tmp_path)
     assert shown.code == CONFIG
     assert "names of variables" in shown.err
 

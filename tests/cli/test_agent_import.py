@@ -1,4 +1,4 @@
-"""`turnwire serve --agent-import`: a daemon whose agent is an object in its own process."""
+"""`turnwire serve --agent NAME=MODULE:OBJECT`: a daemon whose agent is an object in its own process."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["agent", "make", "Holder.inside"])
 def test_the_agent_runs_in_the_process_of_the_daemon(home: Path, name: str) -> None:
-    with served(home, "--agent-import", f"inside:{name}") as daemon:
+    with served(home, "--agent", f"mine=inside:{name}") as daemon:
         shown = daemon.run("prompt", "hello")
         assert (shown.code, shown.out) == (0, f"1 {daemon.process.pid}\n")
 
 
 def test_its_sessions_go_on_after_a_restart_of_the_daemon(home: Path) -> None:
     for count in (1, 2):
-        with served(home, "--agent-import", "inside:agent") as daemon:
+        with served(home, "--agent", "mine=inside:agent") as daemon:
             shown = daemon.run("prompt", "hello")
             assert (shown.code, shown.out) == (0, f"{count} {daemon.process.pid}\n")
 
 
 def test_the_setting_may_be_a_variable_and_doctor_tries_it(home: Path) -> None:
-    checked = run("doctor", home=home, TURNWIRE_AGENT_IMPORT="inside:agent")
+    checked = run("doctor", home=home, TURNWIRE_AGENTS="mine=inside:agent")
     assert "starts, and speaks ACP version 2" in checked.out
-    checked = run("doctor", home=home, TURNWIRE_AGENT_IMPORT="nowhere:agent")
+    checked = run("doctor", home=home, TURNWIRE_AGENTS="mine=nowhere:agent")
     assert "No module named 'nowhere'" in checked.out
 
 
 def test_an_editor_can_have_it_too(home: Path) -> None:
     asked = '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}\n'
-    shown = run("stdio", "--agent-import", "inside:agent", home=home, stdin=asked)
+    shown = run("stdio", "--agent", "mine=inside:agent", home=home, stdin=asked)
     assert shown.code == 0
     assert shown.lines[0]["result"]["protocolVersion"] == 1
 
@@ -68,16 +68,13 @@ def test_an_editor_can_have_it_too(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--agent-import", "inside"], "such as my_package.my_agent:agent"),
-        (["--agent-import", "./inside.py:agent"], "such as my_package.my_agent:agent"),
-        (["--agent-import", "inside:agent", "--", "my-agent"], "give one of"),
-        (["--agent-import", "inside:agent", "--agent-url", "wss://agents.example/acp"], "give one of"),
-        (["--agent-import", "nowhere:agent"], "No module named 'nowhere'"),
-        (["--agent-import", "inside:missing"], "has no attribute 'missing'"),
-        (["--agent-import", "inside:nothing"], "is no agent but NoneType"),
-        (["--agent-import", "inside:text"], "turnwire.agent.adapt"),
-        (["--agent-import", "breaks:agent"], "ZeroDivisionError"),
-        (["--agent-import", "runs:agent"], 'below `if __name__ == "__main__":`'),
+        (["--agent", "mine=in-side:agent"], "such as my_package.my_agent:agent"),
+        (["--agent", "mine=nowhere:agent"], "No module named 'nowhere'"),
+        (["--agent", "mine=inside:missing"], "has no attribute 'missing'"),
+        (["--agent", "mine=inside:nothing"], "is no agent but NoneType"),
+        (["--agent", "mine=inside:text"], "turnwire_agent.adapt"),
+        (["--agent", "mine=breaks:agent"], "ZeroDivisionError"),
+        (["--agent", "mine=runs:agent"], 'below `if __name__ == "__main__":`'),
     ],
 )
 def test_what_is_no_agent_refuses_to_start(home: Path, words: list[str], reason: str) -> None:

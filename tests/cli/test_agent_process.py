@@ -1,4 +1,6 @@
-"""Agents as programs: Ctrl-C ends them, a terminal is told what they are, a plain client can run their commands."""
+"""Agents as programs: Ctrl-C ends them, on a terminal they explain themselves, a plain client can run their
+commands.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ Stdin = Literal["terminal", "pipe"]
 
 @pytest.fixture(params=["own", "builtin"])
 def command(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
-    """An agent of the SDK, and the built-in one."""
+    """Return the command of an SDK agent, or of the built-in one."""
     if request.param == "builtin":
         return [*PROGRAM, "agent"]
     (tmp_path / "my_agent.py").write_text(OWN)
@@ -43,7 +45,7 @@ def command(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
 
 
 class Foreground(NamedTuple):
-    """A command in the foreground of a terminal of its own."""
+    """A command in the foreground of a separate terminal."""
 
     process: subprocess.Popen[bytes]
     near: int
@@ -51,7 +53,7 @@ class Foreground(NamedTuple):
     stdin: int
 
     def serves(self) -> None:
-        """Say hello, and wait for the answer."""
+        """Initialize, and wait for the answer."""
         os.write(self.stdin, f"{json.dumps({'jsonrpc': '2.0', **HELLO})}\n".encode())
         assert self.process.stdout is not None
         assert json.loads(self.process.stdout.readline())["id"] == 1
@@ -128,7 +130,7 @@ def test_ctrl_c_ends_an_agent_whose_stdin_is_a_pipe_and_says_nothing(tmp_path: P
 
 
 class PlainClient:
-    """A client that starts what it is told, without a shell, and answers one message after the other."""
+    """A client that starts the requested programs, without a shell, and answers one message after the other."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process

@@ -1,4 +1,4 @@
-"""`turnwire serve --agent-url`: a daemon whose agent is behind a URL. Here the agent is another daemon."""
+"""An agent with a `url`: a daemon whose agent is at a URL. Here the agent is another daemon."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ def test_an_agent_behind_a_url_is_prompted_like_any_other(tmp_path: Path, scheme
     # Both sides name the same folder for the session.
     with served(far, "--token", TOKEN, "--cwd", str(tmp_path)) as agent:
         url = agent.url.replace("http", scheme) + "/acp"
-        with served(near, "--agent-url", url, "--agent-token", TOKEN) as daemon:
+        file = near / "turnwire.toml"
+        file.write_text(f'[agents.far]\nurl = "{url}"\ntoken = "{TOKEN}"\n')
+        file.chmod(0o600)
+        with served(near, "--config", str(file)) as daemon:
             shown = daemon.run("prompt", "say 2 hello")
             assert (shown.code, shown.out) == (0, "hellohello\n")
             assert TOKEN not in daemon.err.read_text()
-            checked = daemon.run("doctor", TURNWIRE_AGENT_URL=url, TURNWIRE_AGENT_TOKEN=TOKEN)
-            assert f"{url}: starts" in checked.out
+            checked = daemon.run("doctor", "--config", str(file))
+            assert f"far ({url}): starts" in checked.out
             assert TOKEN not in checked.out
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--agent-url", "ftp://example.org/acp"], "ws://"),
-        (["--agent-url", "wss://me:secret@example.org/acp"], "no user"),
-        (["--agent-url", "wss://example.org/acp", "--", "my-agent"], "either"),
-        (["--agent-token", "some-token"], "agent_url"),
+        (["--agent", "far=ftp://example.org/acp"], "ws://"),
+        (["--agent", "far=wss://me:secret@example.org/acp"], "no user"),
     ],
 )
 def test_addresses_that_make_no_sense_refuse_to_start(tmp_path: Path, words: list[str], reason: str) -> None:

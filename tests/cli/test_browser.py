@@ -15,11 +15,11 @@ import httpx
 import pytest
 from tests.cli.rig import WAIT_S, Served, run, served
 
-pytestmark = pytest.mark.requirement("G13")
+pytestmark = pytest.mark.guarantee("G13")
 
 
 class Browser:
-    """A program that stands for a browser: it tells what it was started with."""
+    """A stand-in for a browser: it reports its arguments."""
 
     def __init__(self, folder: Path, exit_code: int = 0) -> None:
         pipe, program = folder / "opened", folder / "browser.py"
@@ -50,7 +50,6 @@ def log_in(url: str, link: str) -> int:
     return httpx.post(f"{url}/login", json={"code": link.partition("#")[2]}, timeout=WAIT_S).status_code
 
 
-@pytest.mark.attack("13.14", "another user of the machine finds a login link among the words of processes")
 def test_the_page_is_opened_and_its_link_is_in_no_output_and_no_list_of_processes(
     tmp_path: Path, daemon: Served
 ) -> None:

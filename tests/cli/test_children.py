@@ -1,4 +1,4 @@
-"""Child sessions of an agent: heard over REST and `/acp`, asked about, cancelled, and there after a kill."""
+"""Child sessions of an agent: received over REST and `/acp`, queried, cancelled, and restored after a kill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.cli.rig import Served, served
 from websockets.sync.client import ClientConnection, connect
 
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 Json: TypeAlias = dict[str, Any]
 
@@ -70,7 +70,7 @@ class Socket:
     is_v1 = False
 
     def asked(self) -> Json:
-        """What the client is asked, once it is."""
+        """Wait for a request to the client and return it."""
         return self.until(lambda each: each.get("method") == "session/request_permission")
 
     def ended(self) -> None:
@@ -221,7 +221,9 @@ def test_a_permission_in_a_child_is_answered_over_acp(tmp_path: Path, hello: Jso
 
 
 def _conversation(updates: list[tuple[str, Json]]) -> list[tuple[str, Json]]:
-    """Without what only says where the session stands now, or is told to who was there."""
+    """Return the conversation without frames that only report the current state, or that only connected clients
+    receive.
+    """
     passing = {"turn_complete", "available_commands_update", "session_info_update", "config_option_update"}
     return [
         (session, {name: value for name, value in each.items() if name != "_meta" or "waitsFor" not in str(value)})
@@ -388,7 +390,7 @@ def test_what_a_child_does_not_take_is_refused_clearly(tmp_path: Path) -> None:
             assert "child session" in answer["error"]["message"]
         for path, status, code in (
             (f"/session/{at.session}/children/{child}/cancel", 409, "child_restricted"),
-            (f"/session/{at.session}/children/nobody/cancel", 404, "child_not_found"),
+            (f"/session/{at.session}/children/nobody/cancel", 404, "not_found"),
         ):
             refused = httpx.post(
                 at.daemon.url + path,

@@ -1,4 +1,4 @@
-"""A mode that a user chose holds for the session, whatever becomes of the process of its agent."""
+"""A mode that a user chose holds for the session, even when the process of its agent is replaced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROGRAM = (sys.executable, str(Path(__file__).with_name("mode_agent.py")))
 
 
 class Safe:
-    """A daemon with that agent, and a session in which a user has chosen to be safe."""
+    """A daemon with that agent, and a session in which a user has chosen the safe mode."""
 
     def __init__(self, daemon: Served, heard: Path, session: str) -> None:
         self.daemon = daemon
@@ -24,11 +24,11 @@ class Safe:
         self._heard = heard
 
     def said(self, text: str = "go") -> str:
-        """What the agent says to a prompt: the mode and the option that it works under."""
+        """Return the agent's answer to a prompt: its current mode and option."""
         return self.daemon.run("prompt", "-s", self.session, text).out.strip()
 
     def heard(self) -> list[str]:
-        """What the agent was asked since the last look."""
+        """Return the requests to the agent since the last call."""
         lines = self._heard.read_text().split() if self._heard.exists() else []
         self._heard.unlink(missing_ok=True)
         return lines

@@ -1,4 +1,4 @@
-"""Completion in real shells: what they offer, what they say of it, and their silence when there is nothing."""
+"""Completion in real shells: the completions, their descriptions, and no output when there are none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.cli.rig import WAIT_S, Served, environment, run
 
-from turnwire.testing.plugin import find_tool
+from turnwire_testing.plugin import find_tool
 
 BIN = str(Path(sys.executable).parent)
 
@@ -30,7 +30,7 @@ def script(shell: str, home: Path) -> Path:
 
 
 def offered(shell: str, line: str, home: Path, env: Mapping[str, str]) -> list[str]:
-    """What the shell offers at the end of a line, one a line, with its words for it where it shows them."""
+    """Return the shell's completions at the end of a line, one a line, with descriptions where it shows them."""
     program = find_tool(shell)
     file = script(shell, home)
     if shell == "fish":

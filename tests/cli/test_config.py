@@ -1,4 +1,4 @@
-"""`turnwire config` says what is in force and where it came from, and never a secret."""
+"""`turnwire config` reports the effective settings and their sources, and never a secret."""
 
 from __future__ import annotations
 

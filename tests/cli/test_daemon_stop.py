@@ -1,4 +1,4 @@
-"""How a daemon stops: in good order at the first signal, at once at the second."""
+"""Stopping a daemon: gracefully at the first signal, at once at the second."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def open_gate(path: Path) -> None:
 
 
 def signalled(daemon: Served, session: str, number: int = signal.SIGTERM) -> list[str]:
-    """Send a signal to a daemon that has a reader; gives what the reader saw.
+    """Send a signal to a daemon that has a reader; return the reader's events.
 
-    Returns when the stream has ended by itself, so the daemon has heard the signal. A reader that is cut raises.
+    Returns when the stream has ended by itself, so the daemon has received the signal. A reader that is cut raises.
     """
     types = daemon.types(session)
     first = next(types)
@@ -25,7 +25,7 @@ def signalled(daemon: Served, session: str, number: int = signal.SIGTERM) -> lis
     return [first, *types]
 
 
-@pytest.mark.requirement("G3", "G7")
+@pytest.mark.guarantee("G3", "G7")
 def test_a_turn_that_runs_may_end_and_a_prompt_that_waits_runs_after_the_restart(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with served(tmp_path) as daemon:
@@ -46,7 +46,7 @@ def test_a_turn_that_runs_may_end_and_a_prompt_that_waits_runs_after_the_restart
         assert daemon.stop(signal.SIGINT) == 0
 
 
-@pytest.mark.requirement("G3")
+@pytest.mark.guarantee("G3")
 def test_a_turn_that_does_not_end_in_time_gets_its_end_from_the_daemon(tmp_path: Path) -> None:
     with served(tmp_path, "--limit", "drain_s=0.3") as daemon:
         session = daemon.session()
@@ -72,7 +72,7 @@ def test_nothing_new_is_taken_while_it_stops(tmp_path: Path) -> None:
         assert daemon.process.wait(WAIT_S) == 0
 
 
-@pytest.mark.requirement("G3", "G14")
+@pytest.mark.guarantee("G3", "G14")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_second_signal_does_not_wait_and_still_no_agent_is_left_behind(
     number: signal.Signals, code: int, tmp_path: Path
@@ -93,7 +93,7 @@ def test_a_second_signal_does_not_wait_and_still_no_agent_is_left_behind(
         assert not is_there(agent)
 
 
-@pytest.mark.requirement("G7", "G9")
+@pytest.mark.guarantee("G7", "G9")
 def test_a_command_that_waits_says_so_and_goes_on_after_the_restart(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with socket.create_server(("127.0.0.1", 0)) as free:

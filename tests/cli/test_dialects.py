@@ -1,4 +1,4 @@
-"""`turnwire dialects`: the list of what is lost between the versions."""
+"""`turnwire dialects`: the list of differences lost between the versions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.cli.rig import run
 
-from turnwire.core.translate.losses import LOSSES
+from turnwire.projections.translate.losses import LOSSES
 
 
 def test_every_loss_is_listed_with_what_comes_instead(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`turnwire doctor` looks at everything, says what to do, and changes nothing."""
+"""`turnwire doctor` checks everything, recommends fixes, and changes nothing."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_folder_that_is_open_to_others_or_cannot_be_written_fails(tmp_path: Pa
     assert shown.code == 1
     assert "chmod 600" in of(shown, "tokens")["words"]
 
-    # Nobody, not even root, can write there.
+    # No user, not even root, can write there.
     shown = run("doctor", "--json", "--port", "0", "--data", "/proc/turnwire", home=tmp_path)
     assert shown.code == 1
     assert of(shown, "data")["level"] == "fail"

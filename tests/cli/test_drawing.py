@@ -1,4 +1,4 @@
-"""What is drawn on a terminal: words while they come and once in the end, tools with what they gave, images."""
+"""Output on a terminal: text while it streams and once at the end, tools with their results, images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tool(**members: Any) -> dict[str, Any]:
 
 
 def drawn(scenes: Served, steps: list[Any], width: int = 40, height: int = 12, **env: str) -> list[str]:
-    """What stands on the terminal when a prompt has ended, below the line that names the session."""
+    """Return the terminal's text after a prompt has ended, below the line that names the session."""
     size = {"COLUMNS": str(width), "LINES": str(height)}
     with on_terminal(scenes, "prompt", "--new", json.dumps(steps), **size, **env) as terminal:
         assert terminal.finish() == 0

@@ -1,4 +1,4 @@
-"""Where `turnwire export -o` writes, and what it leaves alone."""
+"""The files that `turnwire export -o` writes, and those it does not touch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.cli.rig import WAIT_S, Served
 
-from turnwire.cli.sessions import whole_file
+from turnwire.cli.export import whole_file
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,8 @@ def session(daemon: Served) -> str:
 
 
 def is_whole(content: str) -> bool:
-    return json.loads(content.splitlines()[-1])["type"] == "turn_complete"
+    *_, end, last = map(json.loads, content.splitlines())
+    return end["type"] == "turn_complete" and "sha256" in last
 
 
 def test_a_part_file_of_the_users_is_left_alone(daemon: Served, session: str, tmp_path: Path) -> None:
@@ -39,7 +40,7 @@ def test_a_link_stays_and_what_it_leads_to_is_written(daemon: Served, session: s
     (tmp_path / "there").mkdir()
     target, link = tmp_path / "there" / "real", tmp_path / "link"
     target.write_text("old")
-    target.chmod(0o640)
+    target.chmod(0o644)
     link.symlink_to(target)
     dangling = tmp_path / "dangling"
     dangling.symlink_to(tmp_path / "there" / "new")
@@ -48,7 +49,7 @@ def test_a_link_stays_and_what_it_leads_to_is_written(daemon: Served, session: s
         assert daemon.run("export", session, "-o", str(path)).code == 0
         assert path.is_symlink()
         assert is_whole(path.read_text())
-    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
 
 
 def test_a_pipe_is_written_to_and_stays_a_pipe(daemon: Served, session: str, tmp_path: Path) -> None:
@@ -70,14 +71,15 @@ def test_a_dash_is_stdout(daemon: Served, session: str) -> None:
     assert not (daemon.home / "-").exists()
 
 
-def test_a_new_file_has_the_mode_of_any_new_file(tmp_path: Path) -> None:
-    before = os.umask(0o027)
+def test_a_new_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    before = os.umask(0)
     try:
         with whole_file(str(tmp_path / "new")) as file:
+            assert [stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()] == [0o600]
             file.write(b"x")
     finally:
         os.umask(before)
-    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
 
 
 def test_what_fails_names_the_users_path_and_keeps_the_old_file(tmp_path: Path) -> None:

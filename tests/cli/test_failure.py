@@ -1,4 +1,4 @@
-"""Every failure is a text that says what to do and an exit code; a traceback only if it is asked for."""
+"""Every failure is a text with a remedy and an exit code; a traceback only on request."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ import pytest
 from tests.cli.rig import run
 
 from turnwire import errors
-from turnwire.cli import failure
-from turnwire.cli.output import printable
+from turnwire.cli import output
 
 DOC = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 
 
 def codes_in_force() -> dict[int, set[str]]:
-    """Exit code → what it says, for everything that a command can end with."""
+    """Return exit codes and their meanings, for all possible ends of a command."""
     found: dict[int, set[str]] = {0: {"success"}}
     for error in errors.tree():
         found.setdefault(error.exit_status, set()).add(error.__name__)
-    for reason, code in failure.EXIT_CODES.items():
+    for reason, code in output.EXIT_CODES.items():
         found.setdefault(code, set()).add(reason)
     ends = ("USAGE", "BROKE_OFF", "OTHER_STOP_REASON", "BROKEN_PIPE", "TERMINATED", "INTERRUPTED")
-    for name in ("DOCTOR_FAILED", "VERIFY_UNPROVEN", *ends):
-        found.setdefault(getattr(failure, name), set())
+    for name in ("DOCTOR_FAILED", *ends):
+        found.setdefault(getattr(output, name), set())
     return found
 
 
@@ -35,40 +34,28 @@ def test_the_table_of_exit_codes_in_the_documentation_is_the_one_in_force() -> N
 
     assert set(documented) == set(codes_in_force())
     for code, names in codes_in_force().items():
-        for name in names & set(failure.EXIT_CODES):
+        for name in names & set(output.EXIT_CODES):
             assert f"`{name}`" in documented[code]
 
 
-NEEDED: dict[type[errors.TurnwireError], dict[str, bool | str]] = {
-    errors.AgentLaunchFailed: {"definite": True},
-    errors.ModelFailed: {"reason": "unknown"},
-}
-"""What some errors cannot be made without."""
+def test_an_error_of_ours_is_printed_and_sets_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    raised = errors.SessionBusy("it is broken; fix it")
 
-
-@pytest.mark.parametrize(
-    "error", [each for each in errors.tree() if each not in (errors.TurnError, errors.RequestRefused)]
-)
-def test_an_error_of_ours_is_told_in_its_words_with_its_exit_code(
-    error: type[errors.TurnwireError], capsys: pytest.CaptureFixture[str]
-) -> None:
-    raised = error("it is broken; mend it", **NEEDED.get(error, {}))
-
-    assert failure.fail(raised, debug=False) == error.exit_status
+    assert output.fail(raised, debug=False) == errors.SessionBusy.exit_status
     shown = capsys.readouterr()
-    assert shown.err.startswith("turnwire: it is broken; mend it\n")
+    assert shown.err.startswith("turnwire: it is broken; fix it\n")
     assert shown.out == ""
 
 
 def test_an_error_of_ours_inside_a_group_is_told_before_any_other(capsys: pytest.CaptureFixture[str]) -> None:
     group = ExceptionGroup("tasks", [ValueError("secret"), ExceptionGroup("more", [errors.LogLocked("locked")])])
 
-    assert failure.fail(group, debug=False) == errors.LogLocked.exit_status
+    assert output.fail(group, debug=False) == errors.LogLocked.exit_status
     assert "locked" in capsys.readouterr().err
 
 
 def test_the_text_of_a_foreign_error_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert failure.fail(ValueError("tw_secret"), debug=False) == 70
+    assert output.fail(ValueError("tw_secret"), debug=False) == 70
     shown = capsys.readouterr().err
     assert "tw_secret" not in shown
     assert "ValueError" in shown
@@ -76,23 +63,19 @@ def test_the_text_of_a_foreign_error_is_not_shown(capsys: pytest.CaptureFixture[
 
 
 def test_debug_shows_where_an_error_came_from(capsys: pytest.CaptureFixture[str]) -> None:
-    assert failure.fail(errors.ConfigError("no"), debug=True) == 78
+    assert output.fail(errors.ConfigError("no"), debug=True) == 78
     assert "ConfigError" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert failure.fail(PermissionError(13, "Permission denied", "/somewhere/x"), debug=False) == 74
+    assert output.fail(PermissionError(13, "Permission denied", "/somewhere/x"), debug=False) == 74
     assert "/somewhere/x: Permission denied" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])
 def test_an_interrupt_ends_without_a_word(error: BaseException, capsys: pytest.CaptureFixture[str]) -> None:
-    assert failure.fail(error, debug=False) == 130
+    assert output.fail(error, debug=False) == 130
     assert capsys.readouterr().err == ""
-
-
-def test_what_peers_say_cannot_steer_the_terminal() -> None:
-    assert printable("a\x1b]52;c;x\x07b\u202ec\r\nd\te\x9b1m") == "a]52;c;xbc\nd\te1m"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +90,7 @@ def test_what_peers_say_cannot_steer_the_terminal() -> None:
     ],
 )
 def test_each_stop_reason_has_an_exit_code(reason: str, code: int) -> None:
-    assert failure.stop_code(reason) == code
+    assert output.stop_code(reason) == code
 
 
 def test_a_daemon_that_is_not_there_is_told_at_once_with_what_to_do(tmp_path: Path) -> None:

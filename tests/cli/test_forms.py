@@ -35,7 +35,7 @@ SHOWN = [
 
 
 def open_form(scenes: Served, steps: list[Any]) -> tuple[str, str, str]:
-    """A session whose agent asks; gives its id, the prompt's and the request's."""
+    """Open a session whose agent asks; return its id, the prompt's and the request's."""
     session = scenes.session()
     prompt = scenes.prompt(session, json.dumps(steps))
     scenes.until(session, "permission_request")

@@ -1,4 +1,4 @@
-"""What the command line tells of itself: an overview, examples, completion, versions."""
+"""The command line's description of itself: an overview, examples, completion, versions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from tests.cli.rig import environment, run, served
 
 from turnwire import __version__
-from turnwire.cli.commands import COMMANDS
+from turnwire.cli.commands import COMMANDS, GROUPS
 from turnwire.cli.main import cli
 
-HEAVY = ("anyio", "httpx", "msgspec", "rich", "starlette", "turnwire.server", "turnwire.core")
+HEAVY = ("anyio", "httpx", "msgspec", "rich", "starlette", "turnwire.server", "turnwire.session")
 
 
 def all_commands(group: click.Group, ctx: click.Context, path: str) -> Iterator[tuple[str, click.Command]]:
@@ -123,3 +123,8 @@ def test_help_of_prompt_says_which_session_it_uses(tmp_path: Path) -> None:
     shown = " ".join(run("prompt", "--help", home=tmp_path).out.split())
     assert "else to the newest open session of this folder" in shown
     assert "`last`" in shown
+
+
+def test_overview_groups_have_every_command_once() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(COMMANDS)

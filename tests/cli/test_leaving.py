@@ -14,7 +14,7 @@ from tests.patience import SOON_S
 
 
 class Between(ThreadingHTTPServer):
-    """Stands before a daemon and carries everything but cancels, which it takes and does not answer."""
+    """A proxy of a daemon that forwards everything but cancels, which it accepts without an answer."""
 
     block_on_close = False
 

@@ -1,4 +1,4 @@
-"""A daemon is found by whoever runs on its machine as its user, wherever it listens and keeps its data."""
+"""A daemon is found by programs of its user on its machine, for any address and data folder."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from tests.cli.rig import PROGRAM, environment, run, served
 
 from turnwire.errors import ConfigError
-from turnwire.link.local_daemon import LocalDaemon, folder_of, only_one, recorded, running
-from turnwire.testing.patience import WAIT_S
+from turnwire.hosting.local_daemon import LocalDaemon, folder_of, only_one, recorded, running
+from turnwire_testing.patience import WAIT_S
 
 SDK = """
 import anyio, turnwire
@@ -41,7 +41,7 @@ def test_a_daemon_that_keeps_nothing_is_found_as_well(tmp_path: Path) -> None:
 
 
 def program(home: Path) -> subprocess.CompletedProcess[str]:
-    """A program of a user that connects to whatever there is."""
+    """A user's program that connects to any running daemon."""
     return subprocess.run(
         [sys.executable, "-c", SDK],
         cwd=home,

@@ -1,4 +1,4 @@
-"""Several agents behind one daemon: each session has its own for life, and none is in another's way."""
+"""Several agents at one daemon: each session stays with its agent, and agents do not disturb each other."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def named(name: str, *command: str) -> tuple[str, str]:
 
 
 def heard(name: str, folder: Path, *more: str) -> tuple[str, str]:
-    """An agent that keeps the prompts it gets in a file of its name."""
+    """An agent that records its prompts in a file of its name."""
     return named(name, *HEARD_AGENT, str(folder / name), name, *more)
 
 
 def prompts(folder: Path, name: str) -> list[list[dict[str, Any]]]:
-    """What an agent was prompted with."""
+    """Return the prompts of an agent."""
     file = folder / name
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def kinds(daemon: Served, session: str, ends: int) -> list[str]:
-    """The types of a session's events, up to so many ends of turns."""
+    """Return the types of a session's events, up to this number of turn ends."""
     found: list[str] = []
     with closing(daemon.types(session)) as types:
         for each in types:
@@ -162,7 +162,7 @@ def test_an_agent_that_dies_again_and_again_does_not_disturb_another(tmp_path: P
         assert kinds(daemon, mortal, ends=7).count("agent_started") == 7
 
 
-@pytest.mark.requirement("G13")
+@pytest.mark.guarantee("G13")
 def test_a_key_reaches_its_agent_and_nothing_else(tmp_path: Path) -> None:
     file = tmp_path / "turnwire.toml"
     file.write_text(
@@ -241,7 +241,7 @@ def test_a_session_is_handed_to_another_agent_with_its_conversation(tmp_path: Pa
         assert "go on" in transcript
         assert "sesame" not in transcript, "what was said to the other agent is in the other session"
         assert daemon.said(session, "still here") == "I am one."
-        # An agent that has lost all is told again.
+        # An agent that has lost its session receives everything again.
         daemon.ended(other, daemon.prompt(other, "die"))
         daemon.said(other, "once more")
         told_again, last = prompts(tmp_path, "two")[-1]
@@ -313,7 +313,7 @@ def test_an_editor_that_hosts_its_agent_picks_it_by_name(tmp_path: Path) -> None
 
 
 def on_path(folder: Path, name: str, *command: str) -> str:
-    """A PATH on which a program of this name is first."""
+    """Return a PATH on which a program of this name is first."""
     program = folder / "programs" / name
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"#!/bin/sh\nexec {shlex.join(command)}\n")

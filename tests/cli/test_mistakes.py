@@ -1,4 +1,4 @@
-"""Mistakes that people make, each made for real: what they are told is what docs/troubleshooting.md says."""
+"""Mistakes that users make: each gets a message that names the cause."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ import msgspec
 import pytest
 from tests.cli.rig import Served, environment, served
 
-from turnwire.testing.patience import WAIT_S
-from turnwire.testing.plugin import find_tool
+from turnwire_testing.patience import WAIT_S
+from turnwire_testing.plugin import find_tool
 
-ROOT = Path(__file__).resolve().parents[2]
 FEWEST = 50
 
 
 class Mistake(msgspec.Struct, frozen=True):
-    """A row of docs/troubleshooting.toml; its head says what the members mean."""
+    """A row of `mistakes.toml`, which explains the fields."""
 
     typed: str
     told: str
@@ -44,7 +43,7 @@ class Source(msgspec.Struct, frozen=True):
     group: list[Group]
 
 
-SOURCE = msgspec.toml.decode((ROOT / "docs" / "troubleshooting.toml").read_bytes(), type=Source)
+SOURCE = msgspec.toml.decode((Path(__file__).parent / "mistakes.toml").read_bytes(), type=Source)
 MISTAKES = [(group.daemon, each) for group in SOURCE.group for each in group.mistake]
 
 AGENT = """\
@@ -75,7 +74,7 @@ INITIALIZE = '{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolV
 
 
 class Told(NamedTuple):
-    """What came of a mistake."""
+    """The outcome of a mistake."""
 
     code: int | None
     text: str
@@ -83,7 +82,7 @@ class Told(NamedTuple):
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
-    """One for all that need one: a mistake disturbs nobody."""
+    """Run one daemon for all tests that need one: a mistake does not affect other tests."""
     with served(tmp_path_factory.mktemp("daemon"), builtin=True) as running:
         yield running
 
@@ -97,7 +96,7 @@ def test_there_are_fifty_mistakes_and_none_twice() -> None:
 @pytest.mark.parametrize(
     ("has_daemon", "mistake"), MISTAKES, ids=[f"{each.place}-{each.typed[:40]}" for _, each in MISTAKES]
 )
-def test_a_mistake_is_told_as_the_page_says(
+def test_mistake_gets_its_message(
     has_daemon: bool, mistake: Mistake, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     home, variables = tmp_path, dict[str, str]()
@@ -123,7 +122,7 @@ def _shell(mistake: Mistake, home: Path, variables: Mapping[str, str]) -> Told:
     is_http = mistake.typed.startswith("curl")
     if is_http:
         find_tool("curl")
-        # The status behind the body, and none of the progress; as a person would see it with -i.
+        # The status after the body, and no progress; as a person would see it with -i.
         (home / ".curlrc").write_text('silent\nshow-error\nmax-time = 60\nwrite-out = "\\n%{http_code}"\n')
     script = f"{{ {mistake.before or ':'}\n}} >/dev/null 2>&1\n{mistake.typed}\n"
     ran = _run(["bash", "-c", script], home, variables)

@@ -1,4 +1,4 @@
-"""Programs that do not speak ACP, given as agents: what the user is told, and how soon."""
+"""Programs that do not speak ACP, configured as agents: the user's error message, and its delay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOON = ("--limit", "initialize_silent_s=0.2", "--limit", "initialize_text_s=0.5"
 
 @pytest.fixture
 def silent(tmp_path: Path) -> Generator[Served]:
-    """A daemon whose agent says nothing."""
+    """Run a daemon whose agent sends nothing."""
     with served(tmp_path, *SOON, "--log-format", "json", "--", *SILENT) as daemon:
         yield daemon
 

@@ -1,4 +1,4 @@
-"""Work that takes a while: a terminal shows what is done, and nothing else is written anywhere."""
+"""Long-running work: a terminal shows the progress, and nothing else is written anywhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.cli.rig import PROGRAM, WAIT_S, Served, environment
 
 
 def on_terminal_stderr(words: list[str], home: Path, env: dict[str, str]) -> tuple[bytes, str]:
-    """What a command writes to its output, which is a pipe, and to its errors, which are a terminal."""
+    """Return a command's output, which is a pipe, and its errors, which are a terminal."""
     near, far = pty.openpty()
     shown = b""
     with subprocess.Popen(
@@ -39,7 +39,7 @@ def on_terminal_stderr(words: list[str], home: Path, env: dict[str, str]) -> tup
 WAYS = [
     (["export", "SESSION"], "exporting"),
     (["export", "SESSION", "-o", "out.ndjson"], "exporting"),
-    (["doctor", "--json", "--port", "0", "--agent-protocol", "1", "--", "false"], "trying the agent false"),
+    (["doctor", "--json", "--port", "0", "--", "false"], "trying the agent false"),
 ]
 
 

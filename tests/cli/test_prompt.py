@@ -1,4 +1,4 @@
-"""`turnwire prompt`: the agent's words on stdout, all else on stderr, and an exit code that says how it ended."""
+"""`turnwire prompt`: the agent's text on stdout, everything else on stderr, and an exit code for the outcome."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.rig import Served, finish, lines_of, run
 
-AGENT = (sys.executable, "-m", "turnwire.testing.agent")
+AGENT = (sys.executable, "-m", "turnwire_testing.agent")
 
 
 def test_the_words_of_the_agent_are_all_of_stdout(daemon: Served) -> None:
@@ -78,7 +78,7 @@ def test_the_first_interrupt_cancels_the_turn(daemon: Served) -> None:
     assert "the turn ended: cancelled" in shown.out
 
 
-@pytest.mark.requirement("G8")
+@pytest.mark.guarantee("G8")
 def test_the_second_interrupt_leaves_the_turn_running(daemon: Served) -> None:
     session = daemon.session()
     with daemon.begun("prompt", "-s", session, "ignore-cancel\ntool t1 read Begun\nnever") as process:

@@ -1,4 +1,4 @@
-"""What `turnwire prompt` says of a permission request while its turn goes on and ends."""
+"""Messages of `turnwire prompt` about a permission request while its turn continues and ends."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from turnwire.cli.asking import Asker
+from turnwire.cli.permissions import Asker
 from turnwire.cli.prompt import PromptedTurn
 from turnwire.cli.screen import JsonLines
 from turnwire.client.port import Accepted, DaemonSession, EventPage, NewPrompt
-from turnwire.core import events as ev
 from turnwire.ids import PermissionId, PromptId, SessionId
+from turnwire.session import events as ev
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +35,7 @@ ENDED = ev.TurnCompleted(at=3, prompt_id=TURN, stop_reason="end_turn", ending=ev
 
 
 class SessionOfTwoPages:
-    """A daemon's session in which the answer of somebody else and the end of the turn come together."""
+    """A daemon's session in which another user's answer and the end of the turn arrive together."""
 
     session_id = SessionId("s1")
 
@@ -52,7 +52,7 @@ class SessionOfTwoPages:
 
 
 class WaitingAsker:
-    """Somebody who reads what is asked, and never answers."""
+    """A user who reads a request, and never answers."""
 
     def __init__(self) -> None:
         self.asked = anyio.Event()

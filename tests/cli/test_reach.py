@@ -1,4 +1,4 @@
-"""How a command finds its daemon, and to whom it shows its token."""
+"""The way a command finds its daemon, and the daemons that get its token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OTHER = "tw_0123456789ab_other"
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A user with a data folder, and nothing else set."""
+    """Return a user's data folder, with no other settings."""
     for name in ("TURNWIRE_URL", "TURNWIRE_TOKEN", "TURNWIRE_DATA", "TURNWIRE_CONFIG", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -40,7 +40,7 @@ def test_the_settings_of_a_daemon_say_where_it_is(data: str, monkeypatch: pytest
         find_daemon(None, None, data)
 
 
-@pytest.mark.requirement("G13")
+@pytest.mark.guarantee("G13")
 @pytest.mark.parametrize(
     ("url", "token"),
     [
@@ -67,7 +67,7 @@ def test_a_token_that_is_given_goes_where_it_is_told(
     assert find_daemon("http://example.org", str(file), None).token == SECRET
 
 
-@pytest.mark.requirement("G13")
+@pytest.mark.guarantee("G13")
 def test_a_token_file_that_others_may_read_or_that_is_none_is_refused(data: str, tmp_path: Path) -> None:
     file = tmp_path / "given"
     with pytest.raises(ConfigError, match="no file"):
@@ -91,7 +91,7 @@ def test_a_credential_that_is_not_valid_says_how_to_get_one(daemon: Served) -> N
 def test_a_daemon_elsewhere_that_wants_a_token_says_where_to_get_one(
     command: tuple[str, ...], daemon: Served, tmp_path: Path
 ) -> None:
-    """Of another user, so nothing leads from its address to a token."""
+    """The daemon belongs to another user, so its address leads to no token."""
     url = [] if command[-1] != "--daemon" else [daemon.url]
     without = run(*command, *url, home=tmp_path, TURNWIRE_URL=daemon.url)
     wrong = run(*command, *url, home=tmp_path, TURNWIRE_URL=daemon.url, TURNWIRE_TOKEN=SECRET)

@@ -1,4 +1,4 @@
-"""The bookkeeping of frames on their way: what passes, what is said again, and what must never pass."""
+"""The bookkeeping of frames in transit: forwarded, repeated, and forbidden ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read(frames: list[bytes]) -> list[dict[str, Any]]:
 
 
 def begun(session_id: str | None = None) -> Relay:
-    """A client with the session `s`."""
+    """Return a client with the session `s`."""
     relay = Relay(session_id)
     relay.up(request(0, "initialize", **HELLO))
     relay.down(frame(id=0, result={}))
@@ -188,7 +188,7 @@ def test_the_same_connection_goes_on_behind_the_last_event_that_came() -> None:
 
 
 def cursor(relay: Relay) -> int:
-    """Behind which event the session `s` goes on."""
+    """Return the event after which the session `s` continues."""
     [attach] = [each for each in read(relay.reattached()[0]) if each["method"] == "session/attach"]
     assert attach["params"]["sessionId"] == "s"
     return attach["params"]["_meta"]["turnwire"]["after"]

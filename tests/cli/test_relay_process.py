@@ -16,7 +16,7 @@ NOBODY = "http://127.0.0.1:9"
 
 
 class Wire:
-    """What is between the editor and the daemon, to be cut by a test."""
+    """The connection between the editor and the daemon, which a test can cut."""
 
     def __init__(self, laid: Cable, call: Callable[[Callable[[], None]], None]) -> None:
         self._cable = laid
@@ -24,7 +24,7 @@ class Wire:
         self.url = laid.url
 
     def cut(self) -> None:
-        """Nothing gets through until `mend`."""
+        """Block all traffic until `mend`."""
         self._cable.lead_to(NOBODY)
         self._call(self._cable.cut)
 
@@ -79,7 +79,7 @@ def test_a_new_session_is_the_given_one_and_its_id_comes_before_its_history(daem
     assert daemon.turn(session, prompt)["state"] == "completed"
 
 
-@pytest.mark.requirement("G8", "R74")
+@pytest.mark.guarantee("G8")
 def test_a_turn_that_ends_while_the_way_is_lost_is_heard_and_answered_when_it_is_back(daemon: Served) -> None:
     gate = daemon.home / "gate-of-the-lost-way"
     with wired(daemon) as wire, editor(daemon.home, *to_daemon(daemon, url=wire.url)) as opened:
@@ -97,7 +97,7 @@ def test_a_turn_that_ends_while_the_way_is_lost_is_heard_and_answered_when_it_is
         assert opened.leave() == 0
 
 
-@pytest.mark.requirement("G8")
+@pytest.mark.guarantee("G8")
 def test_what_the_editor_says_while_the_way_is_lost_is_heard_when_it_is_back(daemon: Served) -> None:
     with wired(daemon) as wire, editor(daemon.home, *to_daemon(daemon, url=wire.url)) as opened:
         session = opened.open(daemon.home)
@@ -111,7 +111,7 @@ def test_what_the_editor_says_while_the_way_is_lost_is_heard_when_it_is_back(dae
         assert opened.text().endswith(f"selected {chosen}")
 
 
-@pytest.mark.requirement("G7")
+@pytest.mark.guarantee("G7")
 def test_a_daemon_that_was_restarted_goes_on_and_nothing_open_is_left_hanging(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with ExitStack() as stack:
@@ -164,7 +164,7 @@ def test_a_daemon_that_is_not_there_is_told_of(tmp_path: Path) -> None:
     assert "ws://127.0.0.1:9/acp" in shown.err
 
 
-@pytest.mark.requirement("G13")
+@pytest.mark.guarantee("G13")
 def test_a_token_that_is_not_taken_is_told_of_and_not_shown(daemon: Served) -> None:
     shown = run("stdio", "--daemon", daemon.url, home=daemon.home, TURNWIRE_TOKEN="tw_a-wrong-one-0123456789")
 

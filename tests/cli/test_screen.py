@@ -1,4 +1,4 @@
-"""What a person sees of each kind of event."""
+"""The text that a person sees for each kind of event."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from msgspec import Raw
 
 from turnwire.cli.screen import TextScreen
-from turnwire.core import events as ev
 from turnwire.ids import PermissionId, PromptId, SessionId
+from turnwire.session import events as ev
 
 PROMPT = PromptId("p1")
 

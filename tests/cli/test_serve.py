@@ -1,4 +1,4 @@
-"""`turnwire serve`: what it says, what it keeps, and how it refuses to start."""
+"""`turnwire serve`: its output, its stored data, and its errors at the start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def status(daemon: Served, token: str | None) -> int:
     return httpx.get(f"{daemon.url}/capabilities", headers=headers, timeout=WAIT_S).status_code
 
 
-@pytest.mark.requirement("G13")
+@pytest.mark.guarantee("G13")
 def test_the_first_start_makes_a_token_for_its_user_alone_and_later_ones_do_not(tmp_path: Path) -> None:
     with served(tmp_path) as daemon:
         token = daemon.announced["token"]
@@ -128,7 +128,7 @@ def test_a_second_daemon_on_the_same_folder_is_refused_with_what_to_do(tmp_path:
         assert daemon.run("prompt", "still here").out == "still here\n"
 
 
-@pytest.mark.requirement("G13")
+@pytest.mark.guarantee("G13")
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
@@ -177,11 +177,11 @@ def test_a_folder_that_is_none_is_refused(command: str, flags: list[str], said: 
     assert "permissions" not in shown.err
 
 
-@pytest.mark.parametrize(("flags", "version"), [((), 2), (("--agent-protocol", "1"), 1)])
-def test_an_agent_that_speaks_both_versions_can_be_held_to_the_first(
-    tmp_path: Path, flags: tuple[str, ...], version: int
-) -> None:
-    with served(tmp_path, *flags, builtin=True) as daemon:
+@pytest.mark.parametrize("version", [2, 1])
+def test_an_agent_that_speaks_both_versions_can_be_held_to_the_first(tmp_path: Path, version: int) -> None:
+    file = tmp_path / "turnwire.toml"
+    file.write_text(f"[agents.builtin]\nprotocol = {version}\n")
+    with served(tmp_path, "--config", str(file)) as daemon:
         exported = daemon.run("export", daemon.session()).out
         assert f'"protocolVersion":{version}' in exported
 
@@ -202,7 +202,7 @@ def test_a_folder_outside_is_refused_with_those_that_are_allowed_and_how_to_allo
 
 
 def test_a_daemon_starts_without_what_only_others_need() -> None:
-    heavy = ("httpx", "rich", "pygments", "websockets.asyncio.client", "turnwire.client", "turnwire.builtin", "mcp")
+    heavy = ("httpx", "rich", "pygments", "websockets.asyncio.client", "turnwire.client", "turnwire_agent", "mcp")
     code = f"import sys, turnwire.cli.daemon; print([each for each in {heavy!r} if each in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=True)
     assert done.stdout.strip() == "[]"

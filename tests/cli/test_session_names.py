@@ -1,4 +1,4 @@
-"""How a session is named on the command line: by its id, by the beginning of it, or as the last one."""
+"""Session names on the command line: the id, a prefix of it, or the last one."""
 
 from __future__ import annotations
 

@@ -1,35 +1,26 @@
-"""Two editors that start `turnwire stdio` on one folder: both work, and neither takes the other's turn with it."""
+"""Editors that start `turnwire stdio` on one folder share its daemon."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.cli.editor import FORMS, V1, V2, Editor, editor
-from tests.cli.rig import WAIT_S, served
+from tests.cli.editor import FORMS, V1, V2, Editor, editor, program
+from tests.cli.rig import WAIT_S, environment, served
+from tests.support.editors import editor_daemons
 
 DATA = ("--data", "data")
 
 
 def held(opened: Editor, home: Path, name: str) -> tuple[str, int, Path]:
-    """A session with a turn that goes on until its gate is there."""
+    """Return a session with a turn that continues until its gate exists."""
     session, gate = opened.open(home), home / name
     prompt = opened.prompt(session, f"say 1 begun\ngate {gate}\nsay 1 ended")
     opened.said("begun")
     return session, prompt, gate
-
-
-@contextmanager
-def after(first: Editor, home: Path) -> Generator[Editor]:
-    """Another editor on the folder, once the first has it."""
-    while not (home / "data" / "stdio.sock").exists():
-        assert first.process.poll() is None, first.errors
-    with editor(home, *DATA) as second:
-        yield second
 
 
 @pytest.mark.parametrize("hello", [V1, V2], ids=["v1", "v2"])
@@ -37,7 +28,7 @@ def test_two_editors_on_one_folder_both_work_and_see_each_others_sessions(
     tmp_path: Path, hello: dict[str, object]
 ) -> None:
     version = 1 if hello is V1 else 2
-    with editor(tmp_path, *DATA) as first, after(first, tmp_path) as second:
+    with editor(tmp_path, *DATA) as first, editor(tmp_path, *DATA) as second:
         sessions = [each.open(tmp_path, hello) for each in (first, second)]
         for opened, session in zip((first, second), sessions, strict=True):
             assert opened.ended(opened.prompt(session, "say 1 hello"), version) == "end_turn"
@@ -50,7 +41,7 @@ def test_two_editors_on_one_folder_both_work_and_see_each_others_sessions(
 
 
 def test_a_form_waits_as_long_as_another_editor_of_the_folder_can_show_it(tmp_path: Path) -> None:
-    with editor(tmp_path, *DATA) as first, after(first, tmp_path) as second:
+    with editor(tmp_path, *DATA) as first, editor(tmp_path, *DATA) as second:
         session = first.open(tmp_path)
         second.ask("initialize", FORMS)
         running = first.prompt(session, "say 1 go\nelicit name?")
@@ -66,7 +57,7 @@ def test_a_form_waits_as_long_as_another_editor_of_the_folder_can_show_it(tmp_pa
 
 @pytest.mark.parametrize("how", ["leaves", "SIGTERM", "SIGINT"])
 def test_an_editor_that_ends_first_does_not_end_the_turn_of_the_other(tmp_path: Path, how: str) -> None:
-    with editor(tmp_path, *DATA, "--limit", "drain_s=0") as first, after(first, tmp_path) as second:
+    with editor(tmp_path, *DATA, "--limit", "drain_s=0") as first, editor(tmp_path, *DATA) as second:
         session, prompt, gate = held(second, tmp_path, "gate")
         if how == "leaves":
             assert first.process.stdin is not None
@@ -80,23 +71,17 @@ def test_an_editor_that_ends_first_does_not_end_the_turn_of_the_other(tmp_path: 
         assert first.process.wait(WAIT_S) == 0
 
 
-@pytest.mark.requirement("G3")
-def test_when_the_one_with_the_log_is_killed_the_other_goes_on_with_it(tmp_path: Path) -> None:
-    with editor(tmp_path, *DATA) as first, after(first, tmp_path) as second, after(first, tmp_path) as third:
-        session, prompt, _ = held(second, tmp_path, "gate")
-        third.ask("initialize", V1)
-        first.process.kill()
-        ended = second.answer(prompt)
-        assert "error" in ended, "the turn went with its agent, and has its one end"
-        assert second.ended(second.prompt(session, "say 1 again")) == "end_turn"
-        assert session in [each["sessionId"] for each in third.ask("session/list", {})["sessions"]]
-        # Whichever of them has the log now stays for the other.
-        assert second.process.stdin is not None
-        second.process.stdin.close()
-        other = third.ask("session/new", {"cwd": str(tmp_path), "mcpServers": []})["sessionId"]
-        assert third.ended(third.prompt(other, "say 1 last")) == "end_turn"
-        assert third.leave() == 0
-        assert second.process.wait(WAIT_S) == 0
+@pytest.mark.guarantee("G3")
+def test_editors_of_a_killed_daemon_start_another_and_continue(tmp_path: Path) -> None:
+    with editor(tmp_path, *DATA) as first, editor(tmp_path, *DATA) as second:
+        session, prompt, _ = held(first, tmp_path, "gate")
+        second.ask("initialize", V1)
+        [daemon] = editor_daemons(environment(tmp_path))
+        os.kill(daemon.pid, signal.SIGKILL)
+        assert "error" in first.answer(prompt), "the turn went with its agent, and has its one end"
+        assert first.ended(first.prompt(session, "say 1 again")) == "end_turn"
+        assert session in [each["sessionId"] for each in second.ask("session/list", {})["sessions"]]
+        assert len(editor_daemons(environment(tmp_path))) == 1
 
 
 def test_editors_that_start_at_the_same_moment_share_the_folder(tmp_path: Path) -> None:
@@ -111,7 +96,7 @@ def test_editors_that_start_at_the_same_moment_share_the_folder(tmp_path: Path) 
 
 
 def test_two_agents_of_one_editor_have_folders_of_their_own_whatever_their_flags(tmp_path: Path) -> None:
-    agent = (sys.executable, "-m", "turnwire.testing.agent")
+    agent = (sys.executable, "-m", "turnwire_testing.agent")
     builtin = (sys.executable, "-m", "turnwire", "agent")
     with editor(tmp_path, "--", *agent) as first, editor(tmp_path, "--", *builtin) as second:
         sessions = [each.open(tmp_path) for each in (first, second)]
@@ -124,7 +109,7 @@ def test_two_agents_of_one_editor_have_folders_of_their_own_whatever_their_flags
 
 
 def test_an_editor_with_another_agent_is_told_at_once_why_and_what_to_do(tmp_path: Path) -> None:
-    other = ("--", sys.executable, "-m", "turnwire.testing.agent", "--profile", "v1")
+    other = ("--", sys.executable, "-m", "turnwire_testing.agent", "--profile", "v1")
     with editor(tmp_path, *DATA) as first:
         first.open(tmp_path)
         with editor(tmp_path, *DATA, *other) as second:
@@ -135,9 +120,23 @@ def test_an_editor_with_another_agent_is_told_at_once_why_and_what_to_do(tmp_pat
     assert "--data DIR" in refused["message"]
 
 
-def test_a_folder_of_a_running_daemon_is_refused_at_once_with_the_way_into_it(tmp_path: Path) -> None:
-    with served(tmp_path, "--data", str(tmp_path / "data")) as daemon, editor(tmp_path, *DATA) as opened:
-        refused = opened.answer(opened.begin("initialize", V1))["error"]
-        assert opened.process.wait(WAIT_S) == 75
+def test_daemon_of_the_folder_is_used_unless_another_agent_is_named(tmp_path: Path) -> None:
+    with served(tmp_path, "--data", str(tmp_path / "data"), "--cwd", str(tmp_path)) as daemon:
+        with program(tmp_path, "stdio", *DATA) as opened:
+            session = opened.open(tmp_path)
+            assert daemon.ask("GET", f"/session/{session}")["sessionId"] == session
+            assert opened.leave() == 0
+        with editor(tmp_path, *DATA) as opened:
+            refused = opened.answer(opened.begin("initialize", V1))["error"]
+            assert opened.process.wait(WAIT_S) == 75
 
     assert f"turnwire stdio --daemon {daemon.url}" in refused["message"]
+
+
+def test_daemon_that_cannot_start_is_reported_to_the_editor_and_on_stderr(tmp_path: Path) -> None:
+    with editor(tmp_path, "--", "no-such-agent") as opened:
+        refused = opened.answer(opened.begin("initialize", V1))["error"]
+        assert opened.process.wait(WAIT_S) == 78
+
+    assert "no folder of PATH has it" in refused["message"]
+    assert refused["message"] in opened.errors

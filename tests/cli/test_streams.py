@@ -1,4 +1,4 @@
-"""Bytes that are no text, and streams that are closed or cannot be written: told plainly, with the code for it."""
+"""Invalid UTF-8, and streams that are closed or not writable: a plain message, with the code for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.cli.rig import PROGRAM, SCRIPTED, WAIT_S, Served, environment, run
 
 ODD = os.fsdecode(b"caf\xe9")
-"""A word as a shell hands it over that reads Latin-1 where the locale says UTF-8."""
+"""An argument from a shell that reads Latin-1 where the locale is UTF-8."""
 
 
 def test_stdin_that_is_no_text_is_sent_with_marks_and_a_note(daemon: Served) -> None:
@@ -65,7 +65,7 @@ def test_the_words_of_an_agents_command_may_be_any_bytes(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("key", ["käse", "", "two\nlines"])
 def test_a_key_that_cannot_be_sent_is_refused_before_a_session_is_made(key: str, daemon: Served) -> None:
-    # Only which there are: what else is told of a session changes when its idle agent is let go.
+    # Only the ids: the other fields of a session change when its idle agent is stopped.
     before = {each["sessionId"] for each in daemon.run("sessions", "--json").lines}
     shown = daemon.run("prompt", "--new", "--key", key, "hi")
 

@@ -1,4 +1,4 @@
-"""`turnwire stdio --daemon URL` over a way that takes frames and does not bring them before it is lost (G9)."""
+"""`turnwire stdio --daemon URL` over a connection that accepts frames and loses them before it breaks (G9)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.cli.rig import WAIT_S, Served, served
 from tests.cli.test_relay_process import lines_of_ends, to_daemon, wired
 from tests.interop.programs import Cable
 
-pytestmark = pytest.mark.requirement("G9")
+pytestmark = pytest.mark.guarantee("G9")
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2])
 
 
 class Leak(Cable):
-    """A cable that can lose what the daemon sends."""
+    """A cable that can lose the daemon's frames."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -41,13 +41,13 @@ class Leak(Cable):
             self._changed.notify_all()
 
     def until_lost(self, words: bytes) -> None:
-        """Wait until these words are among what was lost."""
+        """Wait until these words are among the lost ones."""
         with self._changed:
             assert self._changed.wait_for(lambda: words in self._lost, WAIT_S)
 
 
 class _Leaky(ByteStream):
-    """What the cable writes to; while it leaks, nothing comes out at the other end."""
+    """The cable's input; while it leaks, nothing arrives at the other end."""
 
     def __init__(self, near: ByteStream, leak: Leak) -> None:
         self._near = near
@@ -70,7 +70,7 @@ class _Leaky(ByteStream):
 
 
 class LeakyWire:
-    """What is between the editor and the daemon."""
+    """The connection between the editor and the daemon."""
 
     def __init__(self, leak: Leak, portal: BlockingPortal) -> None:
         self._leak = leak
@@ -78,11 +78,11 @@ class LeakyWire:
         self.url = leak.url
 
     def leak(self) -> None:
-        """Nothing that the daemon sends arrives from now on, and nobody notices."""
+        """Silently lose the daemon's output from now on."""
         self._portal.call(setattr, self._leak, "leaks", True)
 
     def cut_behind(self, words: bytes) -> None:
-        """Once the daemon has sent these words, the connection is lost, and the next one is whole."""
+        """Break the connection after the daemon has sent these words; the next one is intact."""
         self._leak.until_lost(words)
         self._portal.call(setattr, self._leak, "leaks", False)
         self._portal.call(self._leak.cut)
@@ -113,7 +113,7 @@ def talking(daemon: Served, version: int) -> Generator[tuple[LeakyWire, Editor, 
 
 
 def hear(opened: Editor, text: str) -> None:
-    """Wait until the agent has said this; prompts have the same words in them."""
+    """Wait until the agent has sent this; prompts contain the same words."""
 
     def is_said(message: Json) -> bool:
         told = update(message)
@@ -203,7 +203,7 @@ def test_a_question_that_was_heard_is_not_asked_again_when_the_way_is_back(
         question = opened.until(lambda each: each.get("method") == "session/request_permission")
         wire.cut_behind(b"")
         chosen = question["params"]["options"][0]["optionId"]
-        # The answer to this comes over the new way, behind what the daemon says of the session there.
+        # The answer to this comes over the new connection, after the daemon's state of the session there.
         opened.ask("session/set_config_option", {"sessionId": session, "configId": "mode", "value": "code"})
         opened.send(id=question["id"], result={"outcome": {"outcome": "selected", "optionId": chosen}})
         hear(opened, f"selected {chosen}")

@@ -1,4 +1,6 @@
-"""The command line on a terminal: permission requests are asked, progress is shown, and nobody else steers it."""
+"""The command line on a terminal: permission requests are asked, progress is shown, and other output cannot control
+it.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +44,13 @@ class Terminal:
         try:
             return os.read(self.near, 65536).decode(errors="replace")
         except OSError:
-            # Nobody has the far end open any more.
+            # No process has the far end open any more.
             return ""
 
 
 @contextmanager
 def on_terminal(daemon: Served, *words: str, **more: str) -> Generator[Terminal]:
-    """A command on a terminal, with further variables."""
+    """Run a command on a terminal, with further variables."""
     near, far = pty.openpty()
     env = environment(daemon.home, **daemon.env) | {"TERM": "xterm-256color", "COLUMNS": "200", **more}
     with subprocess.Popen(

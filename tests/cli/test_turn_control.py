@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.cli.rig import Served
 
 WHOLE_ID = f"s_{0:020x}"
-"""A whole id is not looked up, so what is said of a command comes first."""
+"""A complete id is not looked up, so the command's own error comes first."""
 
 
 def test_cancel_stops_the_turn_that_runs_and_is_harmless_otherwise(daemon: Served) -> None:
@@ -135,8 +135,7 @@ def test_a_stuck_turn_is_explained_and_settled(daemon: Served) -> None:
 
 
 def test_explain_puts_the_likeliest_cause_first() -> None:
-    from turnwire.cli.explain import Agent, Explanation, findings
-    from turnwire.cli.turns import Queue
+    from turnwire.cli.turns import Agent, Explanation, Queue, findings
 
     agent = Agent(connected=True, open_requests=1)
     held = Queue([{"promptId": "p2"}], True, "hold")

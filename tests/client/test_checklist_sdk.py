@@ -1,4 +1,4 @@
-"""Rules of ACP for authors of agents, which the SDK keeps for them; `docs/checklists.toml` says what shows what."""
+"""Rules of ACP for authors of agents, which the SDK fulfils for them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_a_terminal_is_shown_in_its_tool_call_before_it_is_released(tmp_pa
 
 
 def shows_a_terminal(frame: dict[str, Any]) -> bool:
-    """Whether a frame is an update of a tool call with a terminal in it."""
+    """Return True if a frame is an update of a tool call with a terminal in it."""
     update: dict[str, Any] = frame.get("params", {}).get("update", {})
     content: list[dict[str, Any]] = update.get("content") or []
     return "toolCallId" in update and any(each["type"] == "terminal" for each in content)

@@ -1,4 +1,4 @@
-"""Rules of ACP v2 for clients, which turnwire is to its agents; `docs/checklists.toml` says what shows what."""
+"""Rules of ACP v2 for clients, which turnwire is to its agents."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from msgspec import Raw, json
 from tests.server.acp.recorder import V2_AGENT, Recorder, recorded
 from tests.support.acp import V1, V2, Json, connected
 
-from turnwire.core.events import AgentStarted, SessionUpdated, TurnEnd
-from turnwire.core.view import View
-from turnwire.core.view.transcript import ToolCall
 from turnwire.ids import AgentSessionId
+from turnwire.projections.view import View
+from turnwire.projections.view.transcript import ToolCall
+from turnwire.session.events import AgentStarted, SessionUpdated, TurnEnd
 
 pytestmark = pytest.mark.anyio
 
@@ -124,7 +124,7 @@ async def test_no_batch_is_sent_and_none_is_taken_from_an_agent() -> None:
 
 
 def started(how: str) -> AgentStarted:
-    """A v2 agent has the session."""
+    """Start a session at a v2 agent."""
     return AgentStarted(
         at=1, agent_session_id=AgentSessionId("a1"), protocol_version=2, turn_end=TurnEnd.IDLE, how=how
     )
@@ -135,7 +135,7 @@ def said(update: Json) -> SessionUpdated:
 
 
 def view_of(*events: AgentStarted | SessionUpdated) -> View:
-    """A v2 session in which this happened."""
+    """Return the view of a v2 session with these events."""
     view = View()
     for each in events:
         view.apply(each)

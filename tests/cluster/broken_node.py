@@ -1,14 +1,14 @@
-"""A node with one of its protections switched off, to see that what is promised then breaks, and that it is seen.
+"""A node with one of its protections switched off, to show that a promise then breaks, and that this is detected.
 
-Run as `python -m tests.cluster.broken_node WHAT …`, with the arguments of `turnwire` behind it:
+Run as `python -m tests.cluster.broken_node WHAT …`, followed by the arguments of `turnwire`:
 
-    stop       it never stops by itself, and tells its guards that they need not either
-    guards     its guards are told nothing, so that its agents outlive a node that is frozen
+    stop       it never stops by itself, and reports to its guards that they need not either
+    guards     its guards get no deadline, so that its agents outlive a frozen node
     takeover   it does not wait for the end of a lease
-    fence      it appends whoever owns the session now
-    rings      it rings nothing; it still looks for what others have
-    sweep      it rings nothing, and does not look
-    lock       it does not ask whether its data folder is in use
+    fence      it appends although another node may own the session now
+    rings      it rings nothing; it still polls the others' events
+    sweep      it rings nothing, and does not poll
+    lock       it does not check if its data folder is in use
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, patch
 
+from tests.support.limited import apply
+
 from turnwire.cli.main import main
 from turnwire.log import postgres_bell, postgres_writer
 from turnwire.runtime.members import Lease
@@ -28,7 +30,7 @@ from turnwire.server.daemon import daemon, membership
 FOR_EVER = 1e9
 """Seconds after the machine was booted."""
 IMPATIENT_S = 2.0
-"""Shorter than a node may act without a beat, and longer than one takes."""
+"""Shorter than the time a node may act without a beat, and longer than one beat."""
 
 
 def _stop() -> None:
@@ -78,4 +80,5 @@ PROTECTIONS: dict[str, Callable[[], None]] = {
 
 if __name__ == "__main__":
     PROTECTIONS[sys.argv.pop(1)]()
+    sys.argv = ["turnwire", *apply(sys.argv[1:])]
     main()

@@ -1,4 +1,4 @@
-"""What must be true after a fault run beyond what ledger and witness hold: of agents, owners and fences."""
+"""Conditions after a fault run in addition to those of ledger and witness: of agents, owners and fences."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ drop trigger if exists note_writer on tw_sessions;
 create trigger note_writer after update on tw_sessions
 for each row when (new.head <> old.head) execute function note_writer();
 """
-"""Notes for whom each connection appends. One connection is of one life, so it does so for one owner only."""
+"""The owner for which each connection appends. A connection belongs to one incarnation, so it appends for one owner
+only.
+"""
 SEEN = """
 select 'gone', id::text, '', '', '' from tw_nodes where gone
 union all select 'owned', name, fence::text, coalesce(owner, 0)::text, '' from tw_sessions
@@ -35,13 +37,13 @@ union all select 'stranger', name, head::text, owner::text, began::text from (
     select *, first_value(owner) over (partition by pid, started order by owner) as began from seen_writers
 ) w where owner <> began
 """
-"""All of one instant, and one question: each is a process of its own."""
+"""One query for one instant: each query is a separate process."""
 
 
 def one_agent_at_a_time(marks: Sequence[Mark]) -> Iterator[str]:
-    """No process works for a session after another one has begun to, whatever node it belongs to.
+    """Check that no process works for a session after another one has begun to, on any node.
 
-    Sessions are those of clients: the agent's own name for one may change when another process takes it.
+    Sessions are those of clients: the agent's own id for one may change when another process takes over.
     """
     last: dict[str, tuple[int, int, str]] = {}
     over: dict[str, dict[int, int]] = {}
@@ -60,13 +62,13 @@ def one_agent_at_a_time(marks: Sequence[Mark]) -> Iterator[str]:
 
 @dataclass
 class Owners:
-    """Looks at the owners of sessions while a run goes on."""
+    """Observer of session owners during a run."""
 
     cluster: Cluster
     fences: dict[str, int] = field(default_factory=dict[str, int])
     gone: set[str] = field(default_factory=set[str])
     changes: int = 0
-    """How often a session was seen with another owner than before."""
+    """Number of observed changes of owner."""
     _owned: dict[str, str] = field(default_factory=dict[str, str])
     complaints: list[str] = field(default_factory=list[str])
 

@@ -1,8 +1,8 @@
 """Clients of a cluster, without affinity: every request and every connection goes to any node.
 
-Takes the nodes' addresses and a ledger; puts into the ledger what it is told, the moment it knows. Senders repeat a
-prompt under its key until they hold a 202; readers come back to another node with the id they have reached; what
-they see they react to through any node. That a node is away, refuses for a moment or cuts is what happens here.
+The nodes' addresses and a ledger are the input; every received fact is recorded in the ledger at once. Senders
+repeat a prompt under its key until they get a 202; readers resume at another node with their last id; reactions are
+sent through any node. Nodes that are down, reject temporarily or disconnect are expected here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_WAITING = 4
 AGAIN_S = 0.05
 """Before a client that was refused asks another node."""
 PATIENCE_S = 4.0
-"""How long a client waits for an answer before it goes elsewhere."""
+"""Timeout of an answer before the client tries another node."""
 WHATS = ("quick", "flood 80", "work 200", "work 900", "work 2500", "ask answer", "hold cancel")
 WEIGHTS = (4, 3, 4, 3, 2, 3, 2)
 
@@ -59,11 +59,11 @@ class ClusterClients:
         self._moved = anyio.Event()
         self._is_sending = True
         self.told: dict[str, list[list[str]]] = {}
-        """In the end: all events of each session, as each node tells them."""
+        """All events of each session at the end, as each node returns them."""
         self.refusals = 0
         """Answers that sent a client elsewhere."""
         self.refused: dict[str, str] = {}
-        """What is asked for in vain, and what was said last."""
+        """Requests that failed, and the last response."""
         self._http = httpx.AsyncClient(
             headers={"Authorization": f"Bearer {TOKEN}"},
             timeout=httpx.Timeout(PATIENCE_S, pool=None),
@@ -89,7 +89,7 @@ class ClusterClients:
             tasks.cancel_scope.cancel()
 
     async def send(self, seconds: float, pause_s: float = 0.0) -> None:
-        """Send whatever comes to mind for that long, and after each prompt pause at most so long."""
+        """Send random requests for this duration, with a bounded pause after each prompt."""
         async with anyio.create_task_group() as senders:
             for session in self.sessions:
                 senders.start_soon(self._send, session, pause_s)
@@ -98,7 +98,7 @@ class ClusterClients:
             self._move()
 
     async def prompt(self, session: str, what: str, node: Node | None = None) -> str:
-        """Send one prompt, to that node or to any, until it is accepted. Gives its key."""
+        """Send one prompt, to that node or to any, until it is accepted. Return its key."""
         key = f"{session}-{len(self._ledger.sent)}"
         self._ledger.sent[key] = f"{key} {what}"
         await self.post(key, node)
@@ -130,7 +130,7 @@ class ClusterClients:
     async def _ask(
         self, path: str, body: Json, *accepted: int, key: str | None = None, node: Node | None = None
     ) -> httpx.Response | None:
-        """Ask one node after the other, until one gives an answer that counts; or one only."""
+        """Ask one node after the other, until one gives a conclusive answer; or one only."""
         headers = {} if key is None else {"Idempotency-Key": key}
         while True:
             url = self._random.choice(self._urls) if node is None else node.url
@@ -152,7 +152,7 @@ class ClusterClients:
             await anyio.sleep(AGAIN_S)
 
     async def order(self, session: str, what: str, node: Node) -> None:
-        """`cancel` what runs there, `archive` it or `unarchive` it."""
+        """`cancel` the running turn, `archive` or `unarchive` the session."""
         await self._ask(f"/session/{session}/{what}", {}, 200, 204, 404, 409, node=node)
 
     async def _open(self, session: str) -> None:
@@ -182,7 +182,7 @@ class ClusterClients:
         reading = self._ledger.readings.setdefault((client, session), Reading())
         while True:
             try:
-                # It moves on by itself now and then, so that it reads on changing nodes in quiet times, too.
+                # Move on from time to time, so that readers change nodes in quiet times as well.
                 stays_s = self._random.uniform(0.5, 6) if self._readers_at is None else None
                 url = self._random.choice(self._urls) if self._readers_at is None else self._readers_at.url
                 with anyio.move_on_after(stays_s):
@@ -232,7 +232,7 @@ class ClusterClients:
     # -- at the end ----------------------------------------------------------------------------------------
 
     async def _hear_all(self, session: str) -> None:
-        """The whole session, as each node tells it. One that has not heard of the newest yet is asked again."""
+        """Read the whole session from each node. A node that lacks the newest event is asked again."""
         while True:
             told = [await self._whole(node.url, session) for node in self._nodes if node.is_wanted]
             self.told[session] = told
@@ -242,7 +242,7 @@ class ClusterClients:
             await anyio.sleep(AGAIN_S)
 
     async def _whole(self, url: str, session: str) -> list[str]:
-        """All events of a session that ever were, as a client reads them that was never there before."""
+        """Return all events of a session, as a new client reads them."""
         while True:
             try:
                 return await self._replay(url, session)
@@ -263,6 +263,6 @@ class ClusterClients:
 
 
 async def _nothing() -> AsyncGenerator[bytes]:
-    """The body of a refusal, for whoever does not want it."""
+    """Return the body of a rejection that the caller ignores."""
     return
     yield

@@ -1,4 +1,4 @@
-"""What the tests of clusters share."""
+"""Fixtures of the cluster tests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from tests.cluster.standbys import Standbys, open_standbys
 
 @pytest.fixture
 def standbys() -> Generator[Standbys]:
-    """A primary and its synchronous standby, for one test."""
+    """Run a primary and its synchronous standby, for one test."""
     with open_standbys() as found:
         yield found

@@ -1,4 +1,4 @@
-"""One run of a cluster, examined: nodes, clients, what is done to them, and then all that must be true."""
+"""One run of a cluster, examined: nodes, clients, faults, and then all conditions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Act = Callable[[Cluster, ClusterClients], Awaitable[None]]
 
 @dataclass
 class Run:
-    """What a run did and found."""
+    """The actions and findings of a run."""
 
     ledger: Ledger
     owners: Owners
@@ -33,7 +33,7 @@ class Run:
     cluster: Cluster
     complaints: list[str] = field(default_factory=list[str])
     errors: list[str] = field(default_factory=list[str])
-    """Those of the complaints that are lines of a node's log: a defect, but no promise that was broken."""
+    """Complaints that are lines of a node's log: a defect, but no broken promise."""
 
 
 async def examined(
@@ -52,8 +52,9 @@ async def examined(
 ) -> Run:
     """Let clients and faults act on a cluster, let it come to rest, and examine everything.
 
-    `act_s`: how long what they do may take; `settle_s`: and then, until nothing is owed. `more`: other limits of
-    the nodes. `nodes`: the numbers of those where all sessions are made, and where all readers are; by default any.
+    `act_s`: the duration of the actions; `settle_s`: the time afterwards until nothing is owed. `more`: other
+    limits of the nodes. `nodes`: the numbers of those where all sessions are made, and where all readers are; by
+    default any.
     """
     ledger = Ledger(interruptions=INTERRUPTIONS)
     async with open_cluster(folder, server, count, program=program, more=more) as cluster:
@@ -75,7 +76,7 @@ async def examined(
             run.complaints += await to_thread.run_sync(witness.look)
             run.complaints += _untrue(run, witness)
         await to_thread.run_sync(run.owners.look)
-    # The nodes have left in good order, so all that agents did is written down.
+    # The nodes have stopped gracefully, so all actions of agents are written down.
     marks = cluster.marks()
     if not is_stuck:
         prompts = [(tag, when) for when, _, _, what, _, tag in marks if what == "prompt"]
@@ -103,7 +104,7 @@ def _stuck(run: Run) -> str:
 
 
 def _untrue(run: Run, witness: DatabaseWitness) -> Iterator[str]:
-    """What the log does not have that clients were promised, as it is once nothing is owed."""
+    """Return the promises to clients that the log does not fulfil, once nothing is owed."""
     for name, each in run.clients.told.items():
         for other in each[1:]:
             if other != each[0]:

@@ -1,4 +1,4 @@
-"""What happens to a cluster in a fault run: one fault after the other, some at once, drawn from a seed."""
+"""Faults of a cluster in a fault run: one after the other, some at once, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.cluster.nodes import LEASE, Cluster, Node
 from tests.cluster.standbys import Standbys
 
 LEAVE_S = 4.0
-"""How long a node that is drained is waited for."""
+"""Timeout for a draining node."""
 
 
 class Faults:
-    """Disturbs a cluster until it is told to stop."""
+    """Disturbs a cluster until it is stopped."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class Faults:
         """`pace`: how many times as long as usual it pauses between two faults. `lease`: that of the nodes."""
         self._pace = pace
         self._long_s = lease["lease_s"] * 1.8
-        """Longer than it takes until a node that cannot be seen is given up."""
+        """Longer than the time until an invisible node is given up."""
         self._short_s = lease["self_s"] * 0.7
-        """Shorter than what a node bears without a word from the database."""
+        """Shorter than the time a node tolerates without the database."""
         self._cluster = cluster
         self._random = random
         self._standbys = standbys
@@ -112,11 +112,13 @@ class Faults:
         await self._disturb_database(self._without_database, 0.0)
 
     async def _database_away(self) -> None:
-        """Longer than any lease: nobody is given up for it, because nobody can see the others."""
+        """Make the database unavailable for longer than any lease: no node is given up, because none can see the
+        others.
+        """
         await self._disturb_database(self._without_database, self._long_s)
 
     async def _promote(self) -> None:
-        """Its machine is lost, and the synchronous standby takes over."""
+        """Lose the primary's machine, and let the synchronous standby take over."""
         await self._disturb_database(self._fail_over)
 
     async def _disturb_database(self, disturb: Callable[..., Awaitable[None]], *how: float) -> None:

@@ -1,7 +1,8 @@
 """A TCP route that can fail: between a node and the database, or between two nodes.
 
-Takes the port of a real server; gives a port in front of it. What is on its way is never lost while the route holds
-it: as in a network, it arrives when the route is open again, or the connection is cut. Never looks into the bytes.
+The port of a real server gets a proxy port in front of it. Bytes in transit are never lost while the route holds
+them: as in a network, they arrive when the route is open again, or the connection is cut. The bytes are not
+inspected.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ BROKEN = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.E
 
 
 class Condition(Enum):
-    """What becomes of bytes."""
+    """The handling of bytes."""
 
     OPEN = auto()
     CUT = auto()
     """Connections are reset, and new ones are refused."""
     HELD = auto()
-    """Nothing passes and nobody is told."""
+    """Nothing passes and no side is notified."""
     SLOW = auto()
-    """Each piece comes late."""
+    """Each chunk is delayed."""
 
 
 class FaultyRoute:
@@ -57,7 +58,7 @@ class FaultyRoute:
         self._target = target
 
     async def empty(self) -> None:
-        """Return once nobody uses it, and what was on its way has arrived."""
+        """Return once there are no connections, and all bytes in transit have arrived."""
         while self._open:
             await self._closed.wait()
 
@@ -86,7 +87,7 @@ class FaultyRoute:
                 closed, self._closed = self._closed, anyio.Event()
                 closed.set()
                 if self._condition is Condition.CUT:
-                    # Otherwise the server still takes what a client sent that is no more.
+                    # Otherwise the server would still receive data of a client that no longer exists.
                     _reset_at_close(server)
 
     async def _pump(self, source: SocketStream, sink: SocketStream, both: anyio.CancelScope) -> None:
@@ -98,7 +99,7 @@ class FaultyRoute:
                 await sink.send(piece)
         except BROKEN:
             pass
-        # An end is an end of both: neither PostgreSQL nor HTTP says more after it.
+        # An end closes both directions: neither PostgreSQL nor HTTP sends more after it.
         await self._passable()
         both.cancel()
 
@@ -116,7 +117,7 @@ def _reset_at_close(stream: SocketStream) -> None:
 
 @asynccontextmanager
 async def faulty_route(target: int) -> AsyncGenerator[FaultyRoute]:
-    """A route on a free port, gone at the end of the block."""
+    """Run a route on a free port until the end of the block."""
     route = FaultyRoute(target)
     async with (
         await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,

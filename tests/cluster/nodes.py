@@ -1,6 +1,6 @@
-"""Real nodes of one cluster: `turnwire serve` processes that share a database, each behind routes that can fail.
+"""Real nodes of one cluster: `turnwire serve` processes that share a database, each with routes that can fail.
 
-A node that has ended is started again after a while, as a supervisor would, until the cluster is to come to rest.
+A node that has ended is restarted after a while, as by a supervisor, until the cluster is to come to rest.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from tests.cluster.network import Condition, FaultyRoute, faulty_route
 from tests.crash.daemon_life import SEVERE, TOKEN, WAIT_S
-from tests.support.postgres import PostgresServer, schema_of
+from tests.support.limited import LIMITED
+from tests.support.postgres import CLUSTER_KEY, PostgresServer, schema_of
 
 ROOT = Path(__file__).resolve().parents[2]
 AGENT = Path(__file__).parents[1] / "support/recording_agent.py"
 LINE_BYTES = 65_536
 AT_WORK_S = 0.05
-"""Between two looks at what agents wrote down."""
+"""Interval between two reads of the agents' records."""
 
 EXPECTED = frozenset({"append_failed", "credentials_not_stored", "node_lost"})
 """Events of a node's log that the loss of the database leads to, and of a node that was lost."""
 
 Mark = tuple[int, int, str, str, str, str]
-"""When, which process, of which node, did what, for which session of the agent, of which prompt."""
+"""Time, process, node, action, the agent's session, and prompt."""
 
 LEASE = {"beat_s": 0.2, "lease_s": 2.0, "self_s": 1.4, "outage_s": 30}
 """So short that a run of a minute has many changes of owners; their proportions are those of the defaults."""
@@ -46,11 +47,11 @@ SMALL = {
     "drain_s": 1,
     "stop_eof_s": 0.05,
 }
-"""So small that reading behind the ring, snapshots and releases happen all the time."""
+"""Small limits, so that reading past the ring, snapshots and releases happen all the time."""
 
 
 class Node:
-    """One node over all its lives."""
+    """One node over all its incarnations."""
 
     def __init__(self, name: str, folder: Path, record: Path, database: FaultyRoute, log: str) -> None:
         self.name = name
@@ -68,7 +69,7 @@ class Node:
         self.is_wanted = True
         self.lives = 0
         self.codes: list[int] = []
-        """How its lives ended."""
+        """Exit codes of its incarnations."""
         self._restart_s = 0.0
         self._ended = anyio.Event()
 
@@ -84,7 +85,7 @@ class Node:
             await anyio.sleep(restart_s)
 
     async def live(self, program: Sequence[str], more: Mapping[str, float]) -> None:
-        """One life, to its end. `more` are limits besides."""
+        """Run one incarnation to its end. `more` are additional limits."""
         self.lives += 1
         with self.errors.open("ab") as errors:
             self.process = await anyio.open_process(
@@ -107,6 +108,9 @@ class Node:
                 await lines.receive_until(b"\n", LINE_BYTES)
 
     def _arguments(self, more: Mapping[str, float]) -> list[str]:
+        agent = [sys.executable, "-I", "-S", str(AGENT), str(self._record), self.name, "marks"]
+        config = self.folder / "turnwire.toml"
+        config.write_text(f'[agents.marks]\ncommand = {json.dumps(agent)}\nprocess = "session"\n')
         options = {
             "--port": self.url.rpartition(":")[2],
             "--data": str(self.folder / "data"),
@@ -115,9 +119,10 @@ class Node:
             "--log": self.log,
             "--log-format": "json",
             "--log-level": "warning",
-            "--agent-process": "session",
+            "--config": str(config),
             "--node": self.name,
             "--place": "shared",
+            "--cluster-key": CLUSTER_KEY,
             "--cluster-listen": f"127.0.0.1:{self.link_port}",
             "--cluster-url": f"http://127.0.0.1:{self.others.port}",
         }
@@ -125,8 +130,7 @@ class Node:
             word for name, value in {**LEASE, **SMALL, **more}.items() for word in ("--limit", f"{name}={value}")
         ]
         words = [word for option in options.items() for word in option]
-        agent = [sys.executable, "-I", "-S", str(AGENT), str(self._record), self.name, "marks"]
-        return ["serve", "--json", *words, *limits, "--", *agent]
+        return ["serve", "--json", *words, *limits]
 
     # -- what can happen to it -----------------------------------------------------------------------------
 
@@ -148,7 +152,7 @@ class Node:
         await ended.wait()
 
     async def over(self, lives: int = 1) -> None:
-        """Return once so many of its lives have ended."""
+        """Return once this number of incarnations have ended."""
         while len(self.codes) < lives:
             await self._ended.wait()
 
@@ -163,7 +167,7 @@ class Node:
             self.signal(signal.SIGKILL)
 
     def complaints(self) -> list[str]:
-        """Whatever it had to say of an error that nothing but a defect leads to."""
+        """Return its log lines about errors that only a defect causes."""
         lines = self.errors.read_text().splitlines() if self.errors.exists() else []
         return [f"{self.name}: {line}" for line in lines if line.startswith("{") and _is_severe(json.loads(line))]
 
@@ -177,7 +181,7 @@ def _is_severe(entry: dict[str, Any]) -> bool:
 
 
 def _held_port() -> socket.socket:
-    """Held and never listened on: the port stays ours between two lives, and each of them may bind it."""
+    """Bind a port without listening: it stays ours between two incarnations, and each of them may bind it."""
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind(("127.0.0.1", 0))
@@ -185,7 +189,7 @@ def _held_port() -> socket.socket:
 
 
 class Cluster:
-    """Some nodes, their database, and what their agents wrote down."""
+    """Some nodes, their database, and their agents' records."""
 
     def __init__(
         self,
@@ -206,7 +210,7 @@ class Cluster:
         self.record = record
 
     def heal(self) -> None:
-        """Every route is open, every process goes on, the database runs."""
+        """Open every route, resume every process, run the database."""
         for node in self.nodes:
             node.database.become(Condition.OPEN)
             node.others.become(Condition.OPEN)
@@ -215,7 +219,7 @@ class Cluster:
             self.server.start()
 
     def fail_over(self, standby: PostgresServer) -> None:
-        """The database is lost, and its standby becomes what the nodes use."""
+        """Lose the database, and let the nodes use its standby."""
         self.server.kill()
         standby.promote()
         for node in self.nodes:
@@ -224,7 +228,7 @@ class Cluster:
         self.server = standby
 
     async def acquainted(self) -> None:
-        """Return once every node has seen each other one beat, so that none is given more time than the lease."""
+        """Return once every node has seen one beat of each other, so that none gets more time than the lease."""
         await self._until_there_are(len(self.nodes), "tw_nodes where not gone and beat > 4")
 
     async def at_work(self, key: str) -> None:
@@ -235,18 +239,18 @@ class Cluster:
             await anyio.sleep(AT_WORK_S)
 
     async def released(self) -> None:
-        """Return once nobody has any session."""
+        """Return once no node has any session."""
         await self._until_there_are(0, "tw_sessions where owner is not null")
 
     async def _until_there_are(self, count: int, rows: str) -> None:
         ask = partial(self.server.ask, f"select count(*) from {rows}", schema_of(self.log))
         while await to_thread.run_sync(ask) != [[str(count)]]:
-            # Each question is a process of its own: they do not follow each other closely.
+            # Each query is a separate process: they do not follow each other closely.
             pass
 
     @asynccontextmanager
     async def second(self, first: Node) -> AsyncGenerator[Node]:
-        """The same node once more, in the same folder, for one life."""
+        """Start the same node a second time, in the same folder, for one incarnation."""
         second = Node(first.name, first.folder, self.record, first.database, first.log)
         second.errors = first.folder / "errors of the second"
         async with faulty_route(second.link_port) as second.others, anyio.create_task_group() as tasks:
@@ -260,7 +264,7 @@ class Cluster:
                 tasks.cancel_scope.cancel()
 
     def marks(self) -> list[Mark]:
-        """What agents wrote down, in the order in which it happened."""
+        """Return the agents' records in chronological order."""
         lines = self.record.read_text().splitlines() if self.record.exists() else []
         found: list[Mark] = []
         for line in lines:
@@ -269,7 +273,7 @@ class Cluster:
         return sorted(found)
 
 
-PROGRAM = (sys.executable, "-m", "turnwire")
+PROGRAM = LIMITED
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
-"""A database whose primary can be lost for good, again and again: its synchronous standby takes over each time.
+"""A database whose primary can be lost for good, repeatedly: its synchronous standby takes over each time.
 
-The one that was promoted gets a standby of its own at once, made from it. Until that follows, nothing else happens
-to the database: an operator would not promote one that does not follow, either.
+The promoted server gets a standby at once, made from it. Until that follows, nothing else happens to the database:
+an operator would not promote one that does not follow, either.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Standbys:
 
 @contextmanager
 def open_standbys() -> Generator[Standbys]:
-    """A running pair, gone at the end; without PostgreSQL the test is skipped."""
+    """Run a pair until the end of the block; without PostgreSQL the test is skipped."""
     standbys = Standbys(need_postgres())
     try:
         yield standbys

@@ -1,7 +1,7 @@
-"""The database is lost under load and its synchronous standby takes its place: nothing acknowledged is lost.
+"""The database is lost under load and its synchronous standby takes over: nothing acknowledged is lost.
 
 A primary and a standby, both real, and two nodes. The primary is killed with all its processes; the standby is
-promoted, and the way to the database leads there from then on.
+promoted, and the database's route leads there from then on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.cluster.nodes import Cluster
 from tests.cluster.standbys import Standbys
 from tests.process.starting import needs_linux
 
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = [pytest.mark.anyio, needs_linux]
 
@@ -26,7 +26,7 @@ CALM = {"self_s": 4.0, "lease_s": 6.0, "outage_s": 2 * WAIT_S}
 LOAD_S = 1.5
 
 
-@pytest.mark.requirement("G1", "G2", "G3", "G7", "G9")
+@pytest.mark.guarantee("G1", "G2", "G3", "G7", "G9")
 async def test_a_synchronous_standby_takes_over_and_nothing_acknowledged_is_lost_and_no_turn_ends(
     tmp_path: Path, standbys: Standbys
 ) -> None:

@@ -1,7 +1,7 @@
-"""Each protection of a cluster is needed: without it a promise breaks, in a schedule that is the same each time.
+"""Each protection of a cluster is needed: without it a promise breaks, in a deterministic schedule.
 
-Two real nodes on one PostgreSQL. What is done to them is done twice: with nodes as they are, and nothing is wrong
-then; and with one protection switched off (`tests.cluster.broken_node`), and the checker of the fault runs says so.
+Two real nodes on one PostgreSQL. Each schedule runs twice: with unmodified nodes, without any error; and with one
+protection switched off (`tests.cluster.broken_node`), which the checker of the fault runs reports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.process.starting import needs_linux
 from tests.support.postgres import PostgresServer
 
 from turnwire.log.bell import SWEEP_S
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = [pytest.mark.anyio, needs_linux]
 
@@ -33,7 +33,7 @@ TWO_AGENTS = "acts for one"
 SHORT = {"self_s": 3.5, "lease_s": 4.5}
 """Long enough that a node of a busy machine is not lost while it starts."""
 LONG = {"self_s": 20.0, "lease_s": 25.0}
-"""A lease so long that who does not wait for its end, or for a lock, meets what its owner does."""
+"""A long lease, so that a node that does not wait for its end, or for a lock, conflicts with the owner."""
 
 
 async def held_up(cluster: Cluster, clients: ClusterClients) -> None:
@@ -48,7 +48,7 @@ async def held_up(cluster: Cluster, clients: ClusterClients) -> None:
 
 
 async def frozen(cluster: Cluster, clients: ClusterClients) -> None:
-    """The owner's process stands still until another node has gone on with its session."""
+    """Freeze the owner's process until another node has continued its session."""
     owner = cluster.nodes[0]
     await cluster.acquainted()
     await cluster.at_work(await clients.prompt(ONE, "hold on", owner))
@@ -60,13 +60,13 @@ async def frozen(cluster: Cluster, clients: ClusterClients) -> None:
 
 
 async def late(cluster: Cluster, clients: ClusterClients) -> None:
-    """An append of a node is on its way until the node is gone and another one owns the session."""
+    """Delay an append of a node until the node is gone and another one owns the session."""
     owner, next_owner = cluster.nodes
     await cluster.acquainted()
     for _ in range(2):
         await clients.ended(await clients.prompt(ONE, "quick", owner))
     await cluster.released()
-    # From here on there is no agent whose end the next owner would have to tell.
+    # From here on there is no agent whose end the next owner would have to report.
     await clients.order(ONE, "archive", owner)
     owner.is_wanted = False
     owner.database.become(Condition.HELD)
@@ -82,13 +82,13 @@ async def late(cluster: Cluster, clients: ClusterClients) -> None:
 
 
 async def unheard(cluster: Cluster, clients: ClusterClients) -> None:
-    """A turn runs on one node while its readers are at the other one."""
+    """Run a turn on one node while its readers are at the other one."""
     await clients.are_reading()
     await clients.prompt(ONE, "quick", cluster.nodes[0])
 
 
 async def second_life(cluster: Cluster, clients: ClusterClients) -> None:
-    """A node is started a second time, with the same folder, while the first one is frozen."""
+    """Start a node a second time, with the same folder, while the first one is frozen."""
     owner = cluster.nodes[0]
     await cluster.acquainted()
     await cluster.at_work(await clients.prompt(ONE, "hold on", owner))
@@ -146,7 +146,7 @@ SECOND_LIFE = Schedule(second_life, more=LONG)
         pytest.param(SECOND_LIFE, (), id="second life"),
     ],
 )
-@pytest.mark.requirement("G1", "G3", "G7", "G14")
+@pytest.mark.guarantee("G1", "G3", "G7", "G14")
 async def test_nodes_with_their_protections_keep_every_promise(
     tmp_path: Path, postgres: PostgresServer, schedule: Schedule, without: tuple[str, ...]
 ) -> None:

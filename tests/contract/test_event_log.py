@@ -1,6 +1,6 @@
-"""Every engine of the event log keeps the contract; SQLite at every durability level.
+"""Every engine of the event log fulfils the contract; SQLite at every durability level.
 
-What several owners add to it (L12) is in `test_fenced_log.py`.
+The additional contract for several owners (L12) is in `test_fenced_log.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.support.postgres import PostgresServer
 from turnwire.limits import Limits
 from turnwire.log import Durability, EventLog, MemoryEventLog, SqliteEventLog
 from turnwire.log.postgres import open_postgres_log
-from turnwire.testing.contracts.event_log import CHECKS, REOPEN_CHECKS, Check, OpenLog
+from turnwire_testing.contracts.event_log import CHECKS, REOPEN_CHECKS, Check, OpenLog
 
 pytestmark = pytest.mark.anyio
 
@@ -52,28 +52,28 @@ def open_sqlite(durability: Durability) -> Callable[[Path], OpenLog]:
 
 def open_postgres(server: PostgresServer) -> OpenLog:
     address = server.new_log()
-    return lambda: open_postgres_log(address, limits=Limits(), durability=Durability.FULL)
+    return lambda: open_postgres_log(address, limits=Limits())
 
 
 SQLITE = {f"sqlite-{level}": open_sqlite(level) for level in Durability}
 ENGINES = {"memory": open_memory, **SQLITE}
 
 
-@pytest.mark.requirement("G1", "G2")
+@pytest.mark.guarantee("G1", "G2")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("check", CHECKS, ids=str)
 async def test_engine_keeps_the_contract(engine: str, check: Check, tmp_path: Path) -> None:
     await check(ENGINES[engine](tmp_path))
 
 
-@pytest.mark.requirement("G1")
+@pytest.mark.guarantee("G1")
 @pytest.mark.parametrize("engine", SQLITE)
 @pytest.mark.parametrize("check", REOPEN_CHECKS, ids=str)
 async def test_engine_keeps_the_contract_over_a_reopen(engine: str, check: Check, tmp_path: Path) -> None:
     await check(SQLITE[engine](tmp_path))
 
 
-@pytest.mark.requirement("G1", "G2")
+@pytest.mark.guarantee("G1", "G2")
 @pytest.mark.parametrize("check", [*CHECKS, *REOPEN_CHECKS], ids=str)
 async def test_postgresql_keeps_the_contract(check: Check, postgres: PostgresServer) -> None:
     await check(open_postgres(postgres))

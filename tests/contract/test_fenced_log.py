@@ -1,4 +1,4 @@
-"""PostgreSQL keeps its fences (L12), whatever breaks between a node and the database."""
+"""PostgreSQL fulfils L12 (fencing), whatever breaks between a node and the database."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from tests.support.postgres import PostgresServer
 from turnwire.errors import LogUnavailable
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.log import Durability
 from turnwire.log import postgres_writer as writer
 from turnwire.log.owners import NodeIdentity
 from turnwire.log.postgres import PostgresEventLog, open_postgres_log
-from turnwire.testing.contracts.fenced_log import FENCED_CHECKS, FencedCheck, OwnedLog, put
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.contracts.fenced_log import FENCED_CHECKS, FencedCheck, OwnedLog, put
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
@@ -48,11 +47,11 @@ class PostgresLogs:
     def __init__(self, address: str, connection: Any) -> None:
         self._address = address
         self.other = connection
-        """Somebody else's connection to the same tables."""
+        """A separate connection to the same tables."""
 
     def open(self, place: str = "here") -> AbstractAsyncContextManager[PostgresEventLog]:
         node = NodeIdentity("node", place)
-        return open_postgres_log(self._address, limits=Limits(), durability=Durability.FULL, node=node, alone=False)
+        return open_postgres_log(self._address, limits=Limits(), node=node, alone=False)
 
     async def lose_others(self, log: OwnedLog) -> None:
         await self.other.execute("update tw_nodes set gone = id <> $1", log.owners.life)
@@ -78,7 +77,7 @@ async def logs(postgres: PostgresServer) -> AsyncGenerator[PostgresLogs]:
         await connection.close()
 
 
-@pytest.mark.requirement("G1")
+@pytest.mark.guarantee("G1")
 @pytest.mark.parametrize("check", FENCED_CHECKS, ids=str)
 async def test_postgresql_keeps_its_fences(check: FencedCheck, logs: PostgresLogs) -> None:
     await check(logs)
@@ -98,7 +97,7 @@ async def test_without_the_fence_in_the_statement_the_checks_fail(
 
 
 async def break_an_append(logs: PostgresLogs, log: OwnedLog, expected: int) -> None:
-    """One of which nobody says what became of it."""
+    """Break an append so that its outcome is unknown."""
     held_up = await logs.hold_up(A, claiming=False)
 
     async def append() -> None:
@@ -116,7 +115,7 @@ async def test_a_moved_fence_survives_that_its_answer_was_lost(logs: PostgresLog
     async with logs.open() as log:
         await log.create(A)
         await break_an_append(logs, log, 0)
-        # The fence moves, and the one who asked for it never hears so.
+        # The fence moves, and its requester is never notified.
         await logs.other.execute("update tw_sessions set fence = fence + 1")
         assert (await log.head(A)).head == 0
         assert await put(log, b"on", 0) == 1

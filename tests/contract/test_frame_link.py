@@ -1,13 +1,13 @@
-"""Every link keeps the contract of `FrameLink`: in memory, wrapped without faults, and over real pipes."""
+"""Every link fulfils the contract of `FrameLink`: in memory, wrapped without faults, and over real pipes."""
 
 from __future__ import annotations
 
 import pytest
 
-from turnwire.link.base import FrameLink
-from turnwire.link.memory import memory_pair
-from turnwire.testing.contracts.frame_link import CHECKS, Check, OpenPair, Pair
-from turnwire.testing.faults import FaultyLink
+from turnwire.hosting.base import FrameLink
+from turnwire.hosting.memory import memory_pair
+from turnwire_testing.contracts.frame_link import CHECKS, Check, OpenPair, Pair
+from turnwire_testing.faults import FaultyLink
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ def test_every_obligation_has_a_check() -> None:
 
 
 class ForgetsOrder:
-    """A link that is broken in one way: the newest frame comes first."""
+    """A link with one fault: the newest frame is delivered first."""
 
     def __init__(self, link: FrameLink) -> None:
         self._link = link

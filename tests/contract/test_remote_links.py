@@ -1,4 +1,4 @@
-"""The links to agents behind a WebSocket and behind Streamable HTTP keep the contract of `FrameLink`, each way."""
+"""The links to agents over WebSocket and over Streamable HTTP fulfil the contract of `FrameLink`, each way."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from anyio.abc import TaskGroup
 from tests.support.acp_endpoint import ServerEnd, served
 from websockets.asyncio.server import ServerConnection, serve
 
+from turnwire.hosting.base import FrameLink
+from turnwire.hosting.streamable import StreamableLink
+from turnwire.hosting.websocket import WebSocketLink, open_websocket
 from turnwire.limits import KiB, Limits
-from turnwire.link.base import FrameLink
-from turnwire.link.streamable import StreamableLink
-from turnwire.link.websocket import WebSocketLink, open_websocket
-from turnwire.testing.contracts.frame_link import CHECKS, Check, OpenPair, Pair, take
+from turnwire_testing.contracts.frame_link import CHECKS, Check, OpenPair, Pair, take
 
 pytestmark = pytest.mark.anyio
 
 TEXT = [each for each in CHECKS if str(each) != "K2_large_and_odd_frames_arrive_whole"]
-"""Both carry text, so bytes that are none cannot arrive; what can is checked below."""
+"""Both carry text, so invalid UTF-8 cannot arrive; all other checks are below."""
 
 ROOMY, TIGHT = Limits(stop_eof_s=0.5), Limits(link_buffer_bytes=64 * KiB, stop_eof_s=0.5)
 INITIALIZE = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}'
@@ -38,7 +38,7 @@ async def tasks() -> AsyncGenerator[TaskGroup]:
 
 @pytest.fixture
 async def over_websocket(tasks: TaskGroup) -> AsyncGenerator[OpenPair]:
-    """Opens both ends; the far one has little room, so that what is not received stays with its sender."""
+    """Open both ends; the far one has a small buffer, so that unread frames stay with their sender."""
     accepted: list[WebSocketLink] = []
 
     async def accept(connection: ServerConnection) -> None:
@@ -46,7 +46,7 @@ async def over_websocket(tasks: TaskGroup) -> AsyncGenerator[OpenPair]:
         await accepted[-1].run()
 
     listener = socket.create_server(("127.0.0.1", 0))
-    # As little as possible is under way, so that a link whose peer does not read is full for good.
+    # Small buffers in transit, so that a link whose peer does not read stays full.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * KiB)
     async with serve(accept, sock=listener, max_size=None, ping_interval=None, close_timeout=0.5):
         port = listener.getsockname()[1]

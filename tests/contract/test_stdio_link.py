@@ -1,4 +1,4 @@
-"""The link over pipes keeps the contract of `FrameLink`, with much room and with little."""
+"""The link over pipes fulfils the contract of `FrameLink`, with a large and with a small buffer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from functools import partial
 
 import pytest
 
+from turnwire.hosting.base import FrameLink
+from turnwire.hosting.stdio import StdioLink
 from turnwire.limits import KiB, Limits
-from turnwire.link.base import FrameLink
-from turnwire.link.stdio import StdioLink
-from turnwire.testing.contracts.frame_link import CHECKS, Check, Pair
+from turnwire_testing.contracts.frame_link import CHECKS, Check, Pair
 
 pytestmark = pytest.mark.anyio
 

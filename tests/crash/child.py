@@ -1,8 +1,8 @@
 """The child program of the crash test: starts generations that run a node on a log file until they are killed.
 
-Takes orders on standard input, one line each; forks a process for each, so that a generation costs no imports;
-writes what happened to standard output. A generation writes what its clients were told, and dies by SIGKILL at the
-point its order names or, from outside, when its time is over. Nothing in the product knows of this: the points are
+It reads orders on standard input, one line each; forks a process for each, so that a generation costs no imports;
+and writes the events to standard output. A generation writes its clients' acknowledgements, and dies by SIGKILL at
+the point its order names or, from outside, when its time is over. The product contains none of this: the points are
 wrapped around it here.
 
 A line counts only with its last word `.`: a killed process may leave half a line.
@@ -25,20 +25,20 @@ import anyio
 from tests.crash.clients import Clients
 from tests.crash.orders import Order, read_order
 
-from turnwire.core.effects import AnyEffect, AskAgent
+from turnwire.hosting.hosted_session import HostedSession
 from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
 from turnwire.log import EventLog
 from turnwire.log.address import is_database
 from turnwire.log.postgres import PostgresEventLog, open_postgres_log
 from turnwire.log.sqlite import SqliteEventLog
-from turnwire.log.sqlite_wal import Durability, WalFile, WalGate
-from turnwire.log.sqlite_writer import Transaction
-from turnwire.runtime.agent_driver import AgentDriver
+from turnwire.log.sqlite_changes import Transaction
+from turnwire.log.sqlite_writer import Durability, SqliteWriter
 from turnwire.runtime.node import Node, open_node
 from turnwire.runtime.tail import Tail
-from turnwire.testing.scripted.agent import ScriptedSource
-from turnwire.testing.scripted.options import AgentOptions, Profile
+from turnwire.session.effects import AnyEffect, AskAgent
+from turnwire_testing.scripted.agent import ScriptedSource
+from turnwire_testing.scripted.options import AgentOptions, Profile
 
 LIMITS = Limits(
     batch_inputs=32,
@@ -50,15 +50,15 @@ LIMITS = Limits(
     cancel_rung_s=0.05,
     checkpoint_bytes=256 * KiB,
 )
-"""Small, so that snapshots, checkpoints, unloading, escalation and reading behind the ring happen all the time."""
+"""Small, so that snapshots, checkpoints, unloading, escalation and reading past the ring happen all the time."""
 
 
 TELLING_S = 2.0
-"""What a generation has to say what it waits for, before it is killed because its time is over."""
+"""Time for a generation to report its pending waits, before it is killed because its time is over."""
 
 
 def say(*lines: str) -> None:
-    """Tell the test, in one write and without a buffer that a kill would empty."""
+    """Report to the test, in one write and without a buffer that a kill would empty."""
     os.write(1, "".join(f"{line} .\n" for line in lines).encode())
 
 
@@ -75,7 +75,7 @@ class Fuse:
             self._kill()
 
     def passes_soon(self, point: str) -> None:
-        """Kill some steps of the event loop later, so that whoever was woken too early can be seen to be."""
+        """Kill some steps of the event loop later, so that a task that was woken too early is detected."""
         if self._burns(point):
             self._kill_after(self._steps)
 
@@ -113,18 +113,19 @@ def wrap_log(log: type[SqliteEventLog | PostgresEventLog], fuse: Fuse) -> None:
 
 def wrap(fuse: Fuse) -> None:
     """Put the other points around it."""
-    flush, committed, sync = Transaction.flush, WalGate.committed, WalFile.sync
-    publish, perform = Tail.publish, AgentDriver.perform
+    write, commit, sync = Transaction.write_sessions, SqliteWriter.commit, SqliteWriter.sync
+    publish, perform = Tail.publish, HostedSession.perform
 
-    def fused_flush(self: Transaction) -> None:
-        flush(self)
+    def fused_write(self: Transaction) -> None:
+        write(self)
         fuse.passes("flush")
 
-    def fused_committed(self: WalGate) -> None:
+    def fused_commit(self: SqliteWriter, jobs: Any, transaction: Transaction) -> Any:
+        results = commit(self, jobs, transaction)
         fuse.passes("commit")
-        committed(self)
+        return results
 
-    def fused_sync(self: WalFile) -> None:
+    def fused_sync(self: SqliteWriter) -> None:
         fuse.passes("sync")
         sync(self)
         fuse.passes("synced")
@@ -133,29 +134,29 @@ def wrap(fuse: Fuse) -> None:
         publish(self, bodies)
         fuse.passes("publish")
 
-    def fused_perform(self: AgentDriver, effect: AnyEffect) -> None:
+    def fused_perform(self: HostedSession, effect: AnyEffect) -> None:
         fuse.passes("perform")
         if isinstance(effect, AskAgent):
             say(f"asked {effect.prompt_id}")
         perform(self, effect)
         fuse.passes("performed")
 
-    Transaction.flush = fused_flush
-    WalGate.committed = fused_committed
-    WalFile.sync = fused_sync
+    Transaction.write_sessions = fused_write
+    SqliteWriter.commit = fused_commit
+    SqliteWriter.sync = fused_sync
     Tail.publish = fused_publish
-    AgentDriver.perform = fused_perform
+    HostedSession.perform = fused_perform
 
 
 class _Complaints(logging.Handler):
-    """What the product calls an error is one: no kill of a process may lead to it."""
+    """An error in the product's log is a failure: no kill of a process may lead to one."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(f"failed {' '.join(self.format(record).split())}")
 
 
 async def live(order: Order) -> None:
-    """One generation."""
+    """Run one generation."""
     fuse = Fuse(order)
     wrap(fuse)
     source = ScriptedSource(cast("Profile", order.profile), AgentOptions(steering=True))
@@ -173,7 +174,7 @@ async def opened(order: Order, fuse: Fuse) -> AsyncGenerator[EventLog]:
     durability = Durability(order.durability)
     if is_database(order.path):
         wrap_log(PostgresEventLog, fuse)
-        async with open_postgres_log(order.path, limits=LIMITS, durability=durability) as log:
+        async with open_postgres_log(order.path, limits=LIMITS) as log:
             yield log
         return
     wrap_log(SqliteEventLog, fuse)
@@ -187,7 +188,7 @@ async def _tell_recovery(node: Node) -> None:
 
 
 def _tell_tasks(*_: object) -> None:
-    """What a generation waits for that was to be over by now."""
+    """Report the pending waits of a generation that should have ended by now."""
     for task in asyncio.all_tasks():
         frames: list[str] = []
         waiting: Any = task.get_coro()
@@ -200,7 +201,7 @@ def _tell_tasks(*_: object) -> None:
 
 
 def run(order: Order) -> int:
-    """A generation as a process: its exit code."""
+    """Run a generation as a process; return its exit code."""
     signal.signal(signal.SIGUSR1, _tell_tasks)
     logging.getLogger("turnwire").addHandler(_Complaints(logging.ERROR))
     try:
@@ -212,7 +213,7 @@ def run(order: Order) -> int:
 
 
 def serve() -> None:
-    """Fork a generation for each order, kill it when its time is over, and say how it ended."""
+    """Fork a generation for each order, kill it when its time is over, and report its end."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     for line in sys.stdin.buffer:
         order = read_order(line)
@@ -224,10 +225,10 @@ def serve() -> None:
             os.kill(pid, signal.SIGUSR1)
         if is_late and not (order.last and signal.sigtimedwait({signal.SIGCHLD}, TELLING_S)):
             os.kill(pid, signal.SIGKILL)
-            # Taken here, or the next generation would seem to have ended.
+            # Consume the signal here, or the next generation would seem to have ended.
             signal.sigwait({signal.SIGCHLD})
         _, status = os.waitpid(pid, 0)
-        # On a line of its own, behind whatever half a line the generation left.
+        # On a separate line, after any half line of the generation.
         os.write(1, f"\nended {os.waitstatus_to_exitcode(status)} {'late' if is_late else 'itself'} .\n".encode())
 
 

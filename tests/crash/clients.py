@@ -1,8 +1,8 @@
 """The clients of one generation of the crash test: they prompt, cancel, answer, move, remove and read, all at once.
 
-Takes a node and its log; tells what it was answered and what it read, the moment it knows. Works for ever, or, in
-the last generation, only until nothing is owed any more. Reading clients also react: they answer questions and
-cancel the turns that would never end.
+They use a node and its log, and report their acknowledgements and events at once. They work without end, or, in the
+last generation, only until nothing is owed any more. Reading clients also react: they answer requests and cancel
+the turns that would never end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ import msgspec
 from msgspec import Raw, Struct
 from tests.crash.orders import Order
 
-from turnwire.core.inputs import (
+from turnwire.clock import SystemClock
+from turnwire.errors import TurnwireError
+from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
+from turnwire.log.base import EventLog, Position, SessionHead
+from turnwire.runtime.node import Node
+from turnwire.session.inputs import (
     AnswerPermission,
     AnyInput,
     Attach,
@@ -29,12 +34,7 @@ from turnwire.core.inputs import (
     UpdatePrompt,
     WhenBusy,
 )
-from turnwire.core.queue import Accepted
-from turnwire.errors import TurnwireError
-from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
-from turnwire.log.base import EventLog, Position, SessionHead
-from turnwire.runtime.clock import SystemClock
-from turnwire.runtime.node import Node
+from turnwire.session.queue import Accepted
 from turnwire.wire.jsonrpc import raw
 
 BUSY = 3
@@ -44,10 +44,10 @@ SESSIONS = 4
 """Sessions per file; most prompts meet a session that has a history."""
 
 PROMPTS = 6
-"""How many prompts a client submits before it waits for its session to settle."""
+"""Number of prompts a client submits before it waits for its session to settle."""
 
 KEYS = 12
-"""Idempotency keys per session: so few that most of them come again, also after a restart."""
+"""Idempotency keys per session: few, so that most of them are repeated, also after a restart."""
 
 SCRIPTS = (
     "hello there",
@@ -72,13 +72,13 @@ ENDLESS = "never"
 
 
 class Say(Protocol):
-    """Tells the test, all lines in one write."""
+    """Reports to the test, all lines in one write."""
 
     def __call__(self, *lines: str) -> None: ...
 
 
 class Fact(Struct, rename="camel"):
-    """What a reacting client reads of an event."""
+    """The members of an event that a reacting client reads."""
 
     type: str
     prompt_id: PromptId | None = None
@@ -104,7 +104,7 @@ class Clients:
         self._followed: set[SessionId] = set()
 
     async def work(self) -> None:
-        """Ask for ever."""
+        """Send requests without end."""
         async with anyio.create_task_group() as tasks:
             for head in await self._heads():
                 tasks.start_soon(self._follow, head, self._random.randint(0, head.head))
@@ -137,7 +137,7 @@ class Clients:
             self._tell(head.session_id, page.offset, page.frames)
 
     async def _react(self, head: SessionHead) -> None:
-        """Read everything; answer what is asked and cancel what never ends, but only what is still open."""
+        """Read everything; answer requests and cancel endless turns, but only those that are still open."""
         session_id, owed = head.session_id, dict[str, AnyInput]()
         async for page in self._node.follow(session_id, Position(head.epoch, 0)):
             self._tell(session_id, page.offset, page.frames)
@@ -219,7 +219,7 @@ class Clients:
             self._passes("reply")
 
     async def _disturb(self, session_id: SessionId) -> None:
-        """One of the other things that clients do."""
+        """Do one of the other actions of clients."""
         now, chance = self._clock.now_ms(), self._random
         mine = [prompt_id for owner, prompt_id in self._submitted[-8:] if owner == session_id]
         prompt_id = chance.choice(mine) if mine else PromptId("nobody")

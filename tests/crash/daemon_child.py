@@ -1,8 +1,9 @@
 """The child program of the daemon's kill test: forks daemons, so that one costs no imports.
 
-Takes orders on standard input, one line each: the arguments of `turnwire`, a file for standard error, and whether
-to start the program as a user would. The fork runs the very command line of the product. Says which process it
-made, and, when told to bury it, how that ended; the daemon's own line comes in between, on the same output.
+It reads orders on standard input, one line each: the arguments of `turnwire`, a file for standard error, and
+whether to start the program as a user would. The fork runs the product's unmodified command line. It reports the id
+of each process, and, on the order to reap it, its exit status; the daemon's own line comes in between, on the same
+output.
 """
 
 from __future__ import annotations
@@ -13,22 +14,24 @@ import sys
 from importlib import import_module
 from typing import NamedTuple, NoReturn
 
+from tests.support.limited import LIMITED, apply
+
 
 class Start(NamedTuple):
     """One daemon to start."""
 
     arguments: list[str]
     errors: str
-    """Where its standard error goes, behind what is there."""
+    """File of its standard error, which is appended to."""
     cold: bool = False
-    """As a program of its own, from nothing."""
+    """True to start it as a separate program, without a fork."""
 
     def line(self) -> bytes:
         return json.dumps(self).encode() + b"\n"
 
 
 def say(**what: int) -> None:
-    """Tell the test, on a line of its own, behind whatever half a line the daemon left."""
+    """Report to the test, on a separate line, after any half line of the daemon."""
     os.write(1, f"\n{json.dumps(what)}\n".encode())
 
 
@@ -38,10 +41,10 @@ def become_daemon(start: Start) -> NoReturn:
     errors = os.open(start.errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(errors, 2)
     if start.cold:
-        os.execv(sys.executable, [sys.executable, "-m", "turnwire", *start.arguments])
+        os.execv(sys.executable, [*LIMITED, *start.arguments])
     from turnwire.cli.main import main
 
-    sys.argv = ["turnwire", *start.arguments]
+    sys.argv = ["turnwire", *apply(start.arguments)]
     code: object = 70
     try:
         main()
@@ -53,7 +56,7 @@ def become_daemon(start: Start) -> NoReturn:
 
 
 def serve() -> None:
-    # What a daemon imports when it starts is there before the first fork.
+    # A daemon's startup imports are done before the first fork.
     import_module("turnwire.cli.serve")
     import_module("turnwire.cli.daemon")
     for line in sys.stdin.buffer:
@@ -61,7 +64,7 @@ def serve() -> None:
         if not pid:
             become_daemon(Start(*json.loads(line)))
         say(forked=pid)
-        # A process keeps its number until it is buried, so nobody else is killed in its place.
+        # A process retains its id until it is reaped, so no other process is killed by mistake.
         sys.stdin.buffer.readline()
         _, status = os.waitpid(pid, 0)
         say(ended=os.waitstatus_to_exitcode(status))

@@ -1,8 +1,9 @@
-"""The clients of one life of the daemon: several sessions, each with a sender and readers, all over real sockets.
+"""The clients of one process of the daemon: several sessions, each with a sender and readers, all over real
+sockets.
 
-Takes a life and the ledger of all lives; puts into the ledger what it is told, the moment it knows. Each reader
-comes back with the id it has reached. Readers also react: they answer questions and cancel turns that hold, but
-leave some open, so that a kill finds turns in every state. When the daemon dies, readers read what is on its way.
+They use one process and the ledger of all of them, and record every acknowledgement in the ledger at once. Each
+reader resumes with its last id. Readers also react: they answer requests and cancel turns that hold, but leave some
+open, so that a kill finds turns in every state. When the daemon dies, readers read the data in transit.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ WHATS = ("quick", "quick", "flood 120", "flood 300", "ask answer", "ask leave", 
 WEIGHTS = (4, 4, 3, 3, 4, 1, 2, 1)
 
 POINTS = {"answer": 12, "queued": 4, "burst": 2, "question": 2, "end": 6}
-"""Where the daemon is killed, as clients see it, and at the latest at which passage: a client holds a 202, a prompt
-waits, updates arrive faster than they are read, a permission request is open, a turn has just ended."""
+"""Points at which the daemon is killed, as clients see them, and the latest occurrence: a client holds a 202, a
+prompt waits, updates arrive faster than they are read, a permission request is open, a turn has just ended.
+"""
 
 
 class Fuse:
@@ -65,7 +67,7 @@ class DaemonClients:
         self._fuse = fuse
         self._moved = anyio.Event()
         self.many_cursor = many_cursor
-        """Where the client of all sessions is; it comes back with this in the next life."""
+        """Cursor of the client of all sessions; it resumes from this at the next process."""
         self._is_last = False
         assert life.url is not None
         self._http = httpx.AsyncClient(
@@ -83,11 +85,13 @@ class DaemonClients:
             async with self._http, anyio.create_task_group() as readers, anyio.create_task_group() as senders:
                 senders.start_soon(self._lasting, self._send_all, readers, senders)
                 await self._life.ended()
-                # Readers go on to the end of what is on its way to them.
+                # Readers continue to the end of the data in transit to them.
                 senders.cancel_scope.cancel()
 
     async def settle(self) -> dict[str, list[str]]:
-        """Send what is in doubt, and return once all that was accepted has ended: the sessions as they are then."""
+        """Send the doubtful prompts, and return once all accepted ones have ended: the sessions in their final
+        state.
+        """
         self._is_last = True
         whole: dict[str, list[str]] = {}
         with anyio.fail_after(WAIT_S):
@@ -218,7 +222,7 @@ class DaemonClients:
                 await self._take_all(answer, sse, take)
 
     async def _is_open(self, answer: httpx.Response) -> bool:
-        """Whether a stream was opened; a refusal is short, and says why."""
+        """Return True if a stream was opened; a rejection is short, and has a reason."""
         if not answer.is_success:
             await answer.aread()
         return self._expect(answer, 200)
@@ -258,7 +262,7 @@ class DaemonClients:
 
     def _act(self, senders: TaskGroup, path: str, body: Json) -> None:
         async def act() -> None:
-            # What an earlier life's agent asked, or asked for, is not there any more.
+            # Requests by, or for, an earlier process's agent do not exist any more.
             self._expect(await self._http.post(path, json=body), 200, 204, 404)
 
         # The daemon is dead, and this was on its way.
@@ -268,7 +272,7 @@ class DaemonClients:
     # -- at the end ----------------------------------------------------------------------------------------
 
     async def _whole(self, session: str) -> list[str]:
-        """All events of a session that ever were, as a client reads them that was never there before."""
+        """Return all events of a session, as a new client reads them."""
         reading, sse = Reading(), SseReader(64 * MiB)
         async with self._http.stream("GET", f"/session/{session}/events", headers={"Last-Event-ID": "0"}) as answer:
             if not await self._is_open(answer):

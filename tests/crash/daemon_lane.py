@@ -1,7 +1,8 @@
-"""One lane of the daemon's kill test: folders, each through many lives of a daemon, each killed and then examined.
+"""One lane of the daemon's kill test: folders, each used by many processes of a daemon, each killed and then
+examined.
 
-Takes a seed; gives a report of what was killed and what was found, and stops at the first folder that is wrong.
-Every wait is bounded.
+The input is a seed; the result is a report of the kills and the findings. It stops at the first folder with an
+error. Every wait is bounded.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tests.support.postgres import PostgresServer
 AT_A_TIME = "time"
 """Killed at a random moment of its work."""
 STARTING = "start"
-"""Killed before it accepts requests: while it opens its log and recovers what the last one left."""
+"""Killed before it accepts requests: while it opens its log and recovers the last one's state."""
 ALONE = "alone"
 """Killed at a random moment in a life that no client came to."""
 
@@ -36,22 +37,22 @@ DEATHS = (
     *(("queued",), ("queued", ALONE)),
     *((point,) for point in ("burst", "burst", "question", "end", AT_A_TIME, AT_A_TIME)),
 )
-"""How the lives in one folder end, in any order; those in one bracket follow each other."""
+"""Kinds of deaths in one folder, in any order; those in one bracket follow each other."""
 KILLS = sum(map(len, DEATHS))
 
 MOMENT_S = 0.4
-"""A life that ends at a random moment has at most this long."""
+"""Maximum duration of a process that ends at a random moment."""
 ALONE_S = 0.3
 """And one without clients so much more: its agent has to start before anything can be seen of it."""
 START_S = 0.15
-"""About what a start takes; measured anew with every start."""
+"""Approximate duration of a start; measured again with every start."""
 LATE_S = 6.0
-"""A life that has not come to its point by then is killed where it is."""
+"""A process that has not reached its point by then is killed at its current one."""
 
 
 @dataclass
 class Report:
-    """What a lane did and found."""
+    """The kills and findings of a lane."""
 
     deaths: Counter[str] = field(default_factory=Counter[str])
     late: int = 0
@@ -74,7 +75,7 @@ class Report:
 
 
 class FolderRun:
-    """One folder from its first life to its last."""
+    """One folder from its first process to its last."""
 
     def __init__(
         self, daemons: Daemons, path: Path, seed: str, report: Report, server: PostgresServer | None
@@ -86,7 +87,7 @@ class FolderRun:
         self._witness = Witness(self._folder.log)
         if server is not None and address is not None:
             self._witness = DatabaseWitness(server, address)
-        self._durabilities = ["full", "normal", *(["memory"] if server is None else [])]
+        self._durabilities = ["full", "normal"]
         self._ledger = Ledger()
         self._report = report
         self._lives = 0
@@ -124,7 +125,7 @@ class FolderRun:
     # -- one life ------------------------------------------------------------------------------------------
 
     async def _live(self, death: str, manner: Manner, burials: TaskGroup) -> None:
-        """One life, its death, and what the witness says about it."""
+        """Run one process, kill it, and return the witness's findings."""
         active = self._witness.active()
         life = await self._daemons.start(self._folder.start(manner))
         if death == STARTING:
@@ -155,7 +156,7 @@ class FolderRun:
         most_s = LATE_S if death in POINTS else self._random.uniform(0, MOMENT_S)
         if death == ALONE:
             self._alone.add(manner.number)
-            # Nobody asks for a session of it: what it owes it pays by itself.
+            # No client requests a session of it: it fulfils its obligations by itself.
             with anyio.move_on_after(ALONE_S + most_s):
                 await _hear_recovery(life)
                 await life.ended()
@@ -192,7 +193,7 @@ class FolderRun:
     # -- what is found -------------------------------------------------------------------------------------
 
     async def _examine(self) -> list[str]:
-        """The log as it was left, and whether it bears out what clients hold."""
+        """Examine the log after the kill, and compare it with the clients' acknowledgements."""
         found = await to_thread.run_sync(self._witness.look)
         fresh = {key: each for key, each in self._ledger.receipts.items() if key not in self._heard}
         self._heard |= fresh.keys()

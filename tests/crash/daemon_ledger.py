@@ -1,7 +1,8 @@
-"""What the clients of the kill test hold over all lives of the daemon, and what must be true of it.
+"""The acknowledgements of the kill test's clients over all processes of the daemon, and the check of them.
 
-Takes receipts, events and answers as clients got them; gives complaints, none if every promise was kept. Knows
-JSON and the contract only: it imports nothing of turnwire, so that one mistake cannot hide in both.
+The input is receipts, events and answers as clients got them; the result is complaints, empty if every promise was
+fulfilled. It knows only JSON and the contract: it imports nothing of turnwire, so that one mistake cannot hide in
+both.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Json = dict[str, Any]
 
 
 class Receipt(NamedTuple):
-    """A 202, as far as it must not change when the same key comes again."""
+    """The members of a 202 that must not change when the same key is repeated."""
 
     prompt_id: str
     last_event_id: int
@@ -29,26 +30,26 @@ class Receipt(NamedTuple):
 
 @dataclass
 class Reading:
-    """What one client has read of one session, over all its connections."""
+    """The events that one client has read of one session, over all its connections."""
 
     first: int = 1
     """The id it begins with."""
     envelopes: list[str] = field(default_factory=list[str])
-    """As they came, in the order of their ids."""
+    """The envelopes as received, in the order of their ids."""
     epoch: str | None = None
 
     @property
     def last(self) -> int:
-        """The id of the newest event; what the client comes back with."""
+        """Return the id of the newest event, from which the client resumes."""
         return self.first + len(self.envelopes) - 1
 
     def open(self, epoch: str) -> list[str]:
-        """A connection was answered."""
+        """Record a new connection."""
         was, self.epoch = self.epoch or epoch, epoch
         return [] if was == epoch else [f"G1 the epoch was {was} and is {epoch}"]
 
     def take(self, number: int, envelope: str) -> list[str]:
-        """The next event; it is the one behind the last."""
+        """Record the next event; it must directly follow the last one."""
         if number != self.last + 1:
             return [f"G9 event {number} came after {self.last}"]
         self.envelopes.append(envelope)
@@ -56,7 +57,7 @@ class Reading:
 
 
 class Ledger:
-    """Everything that the clients of one folder were told."""
+    """All acknowledgements of the clients of one folder."""
 
     def __init__(self, interruptions: frozenset[str] = INTERRUPTED) -> None:
         self._interruptions = interruptions
@@ -65,11 +66,11 @@ class Ledger:
         self.sent: dict[str, str] = {}
         """Key → text, for every prompt that was ever sent."""
         self.readings: dict[tuple[str, str], Reading] = {}
-        """Client and session → what it read."""
+        """Client and session → its read events."""
         self.ends: dict[str, Json] = {}
         """Prompt id → its terminal event, as the first reader saw it."""
         self.turns: dict[str, Json] = {}
-        """Prompt id → what the turn's own route said after its end."""
+        """Prompt id → the response of the turn's own route after its end."""
         self.repeats = 0
         """Keys that were sent again and came back as the same prompt."""
         self.complaints: list[str] = []
@@ -78,23 +79,23 @@ class Ledger:
 
     @property
     def doubtful(self) -> list[str]:
-        """Keys that were sent, and nobody knows what became of them."""
+        """Return the keys that were sent and whose outcome is unknown."""
         return [key for key in self.sent if key not in self.receipts]
 
     def waiting(self, session: str) -> int:
-        """How many accepted prompts of a session have no end yet."""
+        """Return the number of accepted prompts of a session that have no end yet."""
         mine = (receipt for key, receipt in self.receipts.items() if session_of(key) == session)
         return sum(each.prompt_id not in self.ends for each in mine)
 
     def hold(self, key: str, receipt: Receipt) -> None:
-        """A client holds a 202."""
+        """Record a client's 202."""
         self.repeats += key in self.receipts
         was = self.receipts.setdefault(key, receipt)
         if was != receipt:
             self.complaints.append(f"G7 {key} was accepted as {was} and again as {receipt}")
 
     def read(self, client: str, session: str, number: int, envelope: str) -> Json:
-        """A client read an event. Gives it decoded."""
+        """Record an event that a client read, and return it decoded."""
         reading = self.readings[client, session]
         self.complaints += [f"{client} of {session}: {each}" for each in reading.take(number, envelope)]
         event: Json = json.loads(envelope)
@@ -103,7 +104,7 @@ class Ledger:
         return event
 
     def told_turn(self, prompt_id: str, answer: Json) -> None:
-        """The turn's own route has answered about a turn whose end was seen."""
+        """Record the response of the turn's own route about a completed turn."""
         was = self.turns.setdefault(prompt_id, answer)
         if was != answer:
             self.complaints.append(f"G3 the turn {prompt_id} was {was} and is {answer}")
@@ -115,7 +116,9 @@ class Ledger:
     # -- what must be true in the end ----------------------------------------------------------------------
 
     def check(self, whole: Mapping[str, Sequence[str]], tags: Sequence[tuple[str, int]]) -> list[str]:
-        """Compare all of it with the sessions as they are in the end, and with what agents say that they got."""
+        """Compare all of it with the sessions in their final state, and with the agents' records of their
+        prompts.
+        """
         found = [*self.complaints, *self._check_readings(whole)]
         events: list[Json] = [json.loads(each) for envelopes in whole.values() for each in envelopes]
         found += self._check_receipts(events)

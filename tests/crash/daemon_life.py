@@ -1,7 +1,7 @@
-"""The lives of one daemon: one process after the other on the same folder, started, killed and buried.
+"""The processes of one daemon: one after the other on the same folder, started, killed and reaped.
 
-Takes a folder and how a life is to be; gives its URL once it accepts requests, and its exit code. Every wait is
-bounded. A kill is one system call in the very place that asks for it.
+The input is a folder and the settings of a process; the result is its URL once it accepts requests, and its exit
+code. Every wait is bounded. A kill is one system call at the very point that requests it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anyio.abc import Process, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 from tests.crash.daemon_child import Start
 
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 AGENT = Path(__file__).parents[1] / "support/recording_agent.py"
@@ -44,12 +44,12 @@ SMALL = {
     "drain_s": 5,
     "stop_eof_s": 0.05,
 }
-"""Limits so small that snapshots, checkpoints, unloading and reading behind the ring happen all the time."""
+"""Limits so small that snapshots, checkpoints, unloading and reading past the ring happen all the time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """How one life of the daemon is."""
+    """The settings of one process of the daemon."""
 
     number: int
     cold: bool = False
@@ -58,7 +58,7 @@ class Manner:
 
 
 class Folder:
-    """What the lives of one daemon share: its log, its agents' record, its errors, its address."""
+    """State shared by the processes of one daemon: its log, its agents' record, its errors, its address."""
 
     def __init__(self, path: Path, database: str | None = None) -> None:
         path.mkdir()
@@ -67,7 +67,7 @@ class Folder:
         self.log = path / "data" / "turnwire.db"
         self.record = path / "record"
         self.errors = path / "errors"
-        # Held and never listened on: the port stays ours between two lives, and each of them may bind it.
+        # Bound without listening: the port stays ours between two processes, and each of them may bind it.
         self._port = socket.socket()
         self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._port.bind(("127.0.0.1", 0))
@@ -85,14 +85,20 @@ class Folder:
             "--log-format": "json",
             "--log-level": "warning",
             "--durability": manner.durability,
-            "--agent-process": manner.agent_process,
+            "--config": str(self._config(manner)),
         }
         if self.database is not None:
             options["--log"] = self.database
         limits = [word for name, value in SMALL.items() for word in ("--limit", f"{name}={value}")]
         words = [word for option in options.items() for word in option]
+        return Start(["--debug", "serve", "--json", *words, *limits], str(self.errors), manner.cold)
+
+    def _config(self, manner: Manner) -> Path:
+        """The settings file with the agent of this life."""
         agent = [sys.executable, "-I", "-S", str(AGENT), *self._mark(manner.number), "clings"]
-        return Start(["--debug", "serve", "--json", *words, *limits, "--", *agent], str(self.errors), manner.cold)
+        file = self.path / "turnwire.toml"
+        file.write_text(f'[agents.clings]\ncommand = {json.dumps(agent)}\nprocess = "{manner.agent_process}"\n')
+        return file
 
     def _mark(self, life: int) -> tuple[str, str]:
         return str(self.record), str(life)
@@ -116,7 +122,7 @@ class Folder:
         return found
 
     def complaints(self) -> list[str]:
-        """Whatever a daemon had to say of an error; no kill may lead to one."""
+        """Return a daemon's log lines about errors; no kill may lead to one."""
         lines = self.errors.read_text().splitlines() if self.errors.exists() else []
         return [line for line in lines if not line.startswith("{") or json.loads(line)["level"] in SEVERE]
 
@@ -129,7 +135,7 @@ async def _end_of(handle: int) -> None:
 
 
 def processes_with(mark: bytes) -> list[int]:
-    """Processes that have these words in their command line. One that is dead has none."""
+    """Return processes that have these words in their command line. A dead one has none."""
     found: list[int] = []
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
@@ -148,16 +154,16 @@ class Life:
     url: str | None = None
     """Set once it accepts requests."""
     has_recovered: bool = False
-    """It said that whatever an earlier life left open has its end."""
+    """It has reported that all turns left open by an earlier process have ended."""
     is_dead: bool = False
-    """It has ended, by whatever; nobody has looked how."""
+    """It has ended, for any reason; its status was not read."""
     exit_code: int | None = None
     was_killed: bool = False
     moved: anyio.Event = field(default_factory=anyio.Event)
     """Set, and replaced, when one of the above changes."""
 
     def kill(self) -> None:
-        """End it, now. It keeps its number until it is buried, so nobody else can be hit."""
+        """Kill it at once. It retains its id until it is reaped, so no other process can be hit."""
         if self.exit_code is None and not self.was_killed:
             os.kill(self.pid, signal.SIGKILL)
             self.was_killed = True
@@ -200,7 +206,7 @@ class Daemons:
         self._started = anyio.Event()
 
     async def start(self, start: Start) -> Life:
-        """A process that will be a daemon. Raises `TimeoutError`."""
+        """Start a process that will be a daemon. Raises `TimeoutError`."""
         self._life, self._started = None, anyio.Event()
         await self._write(start.line())
         with anyio.fail_after(WAIT_S):
@@ -210,7 +216,7 @@ class Daemons:
         return self._life
 
     async def bury(self, life: Life) -> int:
-        """Wait for its end; gives its exit code. Raises `TimeoutError`."""
+        """Wait for its end; return its exit code. Raises `TimeoutError`."""
         await self._write(b"\n")
         with anyio.fail_after(WAIT_S):
             while life.exit_code is None:
@@ -218,7 +224,7 @@ class Daemons:
         return life.exit_code
 
     async def listen(self) -> None:
-        """Hear what the child program and its daemons say, until it is gone."""
+        """Read the output of the child program and its daemons, until it is gone."""
         assert self._process.stdout is not None
         lines = BufferedByteReceiveStream(self._process.stdout)
         with suppress(anyio.EndOfStream, anyio.IncompleteRead):
@@ -226,7 +232,7 @@ class Daemons:
                 line = await lines.receive_until(b"\n", LINE_BYTES)
                 with suppress(ValueError):
                     self._hear(json.loads(line))
-        # Nobody waits for the word of a program that is gone.
+        # Release waiters for output of a program that is gone.
         self._started.set()
 
     def _hear(self, said: dict[str, Any]) -> None:
@@ -250,7 +256,7 @@ class Daemons:
 
 @asynccontextmanager
 async def open_daemons() -> AsyncGenerator[Daemons]:
-    """The running child program; it and what it started are gone at the end."""
+    """Run the child program; it and its processes are gone at the end."""
     command = [sys.executable, "-m", "tests.crash.daemon_child"]
     async with (
         await anyio.open_process(command, cwd=ROOT, stderr=None, start_new_session=True) as process,

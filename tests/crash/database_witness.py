@@ -1,7 +1,7 @@
 """The independent reader of a log in PostgreSQL: by PostgreSQL's own client, `psql`, and nothing of turnwire.
 
-Looks at the tables as a killed daemon left them. What that had sent may still be stored after its death; it then is
-behind the heads that were read, and the next look finds it.
+It reads the tables in the state after a daemon's kill. Statements that the daemon had sent may still be stored
+after its death; they are then after the heads that were read, and the next read finds them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DatabaseWitness(Witness):
         if not self._server.ask("select 1 where to_regclass('tw_sessions') is not null", self._schema):
             return [f"G1 session {name} is gone" for name in self.sessions]
         bodies: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
-        # First the heads: an append that is on its way only adds behind them.
+        # Read the heads first: an append in transit only adds after them.
         heads = [
             Head(int(key), name, epoch, int(first), int(head), int(unsettled))
             for key, name, epoch, first, head, unsettled in self._server.ask(SESSIONS, self._schema)

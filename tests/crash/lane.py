@@ -1,7 +1,7 @@
-"""One lane of the crash test: log files, each through many generations, each generation killed and then examined.
+"""One lane of the crash test: log files, each used by many generations, each generation killed and then examined.
 
-Takes a seed; gives a report of what was killed and what was found, and stops at the first thing that is wrong, with
-the file as it was then. Every wait is bounded.
+The input is a seed; the result is a report of the kills and the findings. It stops at the first error, with the
+file as it was then. Every wait is bounded.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from tests.support.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILES = ("v1", "v1plus", "v2")
-DURABILITIES = ("full", "normal", "memory")
+DURABILITIES = ("full", "normal")
 DEATHS = (*POINTS, *POINTS, AT_A_TIME, AT_A_TIME, AT_A_TIME)
-"""How the generations of one file die, in any order."""
+"""Kinds of deaths of the generations of one file, in any order."""
 DEATHS_ON_A_DATABASE = tuple(each for each in DEATHS if each not in OF_A_FILE)
 
 ANSWER_S = 60.0
-"""How long the child program may be silent: above any generation's own bound."""
+"""Maximum silence of the child program: above any generation's own bound."""
 
 MOMENT_S = 0.25
-"""A generation that is killed from outside lives at most so long: opening, recovery and some work."""
+"""Maximum duration of a generation that is killed from outside: opening, recovery and some work."""
 
 
 @dataclass
 class Outcome:
-    """What one generation said, and how it ended."""
+    """The reports of one generation, and its end."""
 
     exit_code: int = 0
     was_late: bool = False
@@ -50,7 +50,7 @@ class Outcome:
     failures: list[str] = field(default_factory=list[str])
 
     def take(self, line: str) -> bool:
-        """One line of the child program; false when it was the last. Half a line says nothing."""
+        """Process one line of the child program; return False after the last. Half a line is ignored."""
         match line.split():
             case ["seen", session, offset, crc, "."]:
                 self.claims.append(Seen(session, int(offset), int(crc)))
@@ -95,7 +95,7 @@ class ChildProgram:
         self._process.communicate(timeout=ANSWER_S)
 
     def run(self, order: Order) -> Outcome:
-        """One generation, from its start to its death. Raises `TimeoutError`, `EOFError`."""
+        """Run one generation, from its start to its death. Raises `TimeoutError`, `EOFError`."""
         assert self._process.stdin is not None
         self._process.stdin.write(order.line())
         self._process.stdin.flush()
@@ -120,7 +120,7 @@ class ChildProgram:
 
 @dataclass
 class Report:
-    """What a lane did and found."""
+    """The kills and findings of a lane."""
 
     deaths: Counter[str] = field(default_factory=Counter[str])
     kinds: Counter[str] = field(default_factory=Counter[str])
@@ -153,7 +153,9 @@ class FileRun:
         self._generation = 0
 
     def run(self) -> None:
-        """Kill many generations, then let two live: one works off the queue, one finds what a leaving one left."""
+        """Kill many generations, then run two to their end: one completes the queue, one finds the state after a
+        clean exit.
+        """
         for point in self._random.sample(self._deaths, len(self._deaths)):
             passage = self._random.choice([1, 2, 3, self._random.randint(1, 25)])
             within_s = self._random.uniform(0, MOMENT_S) if point == AT_A_TIME else ANSWER_S / 2
@@ -180,7 +182,7 @@ class FileRun:
         )
 
     def _live(self, order: Order) -> bool:
-        """One generation and what the witness says about it; false if something is wrong."""
+        """Run one generation and the witness; return False if there is an error."""
         active = self._witness.active()
         outcome = self._child.run(order)
         found = [*outcome.failures, *_unexpected(order, outcome), *self._witness.look()]
@@ -202,7 +204,7 @@ class FileRun:
 
 
 def _unexpected(order: Order, outcome: Outcome) -> Iterator[str]:
-    """A death that is not the ordered one."""
+    """Return the error for a death that is not the ordered one."""
     if order.last:
         if outcome.was_late or outcome.exit_code != 0:
             yield f"the last generation did not settle and leave, but ended with {outcome.exit_code}"

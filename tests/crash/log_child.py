@@ -1,16 +1,15 @@
 """The child program of the log's kill test: writers on a log file, killed inside of a commit, a sync or a
 publication.
 
-Takes orders on standard input, a JSON list each; forks a process for each, which says on standard output what was
-acknowledged to it. Every event tells its own number and that of the last event of its append, so that whoever reads
-the file can tell whether an append is there in part.
+It reads orders on standard input, a JSON list each, and forks a process for each, which reports its
+acknowledgements on standard output. Every event has its own number and that of the last event of its append, so
+that a reader of the file can detect a partial append.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import signal
 import sys
@@ -22,19 +21,17 @@ import anyio.lowlevel
 
 from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
-from turnwire.log import sqlite_writer
-from turnwire.log.sqlite import SqliteEventLog
-from turnwire.log.sqlite_wal import Checkpointer, Durability, WalFile, WalGate
-from turnwire.log.sqlite_writer import SMALL_EVENTS, Transaction
+from turnwire.log import Durability, SqliteEventLog
+from turnwire.log.sqlite_changes import Transaction
+from turnwire.log.sqlite_writer import SqliteWriter
 
 POINTS = {
     "begin": (Transaction, "__init__"),
-    "written": (Transaction, "flush"),
-    "committed": (WalGate, "committed"),
-    "sync": (WalFile, "sync"),
+    "written": (Transaction, "write_sessions"),
+    "committed": (SqliteWriter, "commit"),
+    "sync": (SqliteWriter, "sync"),
     "published": (SqliteEventLog, "_moved"),
-    "checkpoint": (WalGate, "end"),
-    "lengthened": (Checkpointer, "_add_zeros"),
+    "checkpoint": (SqliteWriter, "_checkpoint"),
 }
 """Steps of commit, sync and publish. A child dies before or after the method."""
 
@@ -43,7 +40,7 @@ LIMITS = Limits(checkpoint_bytes=256 * KiB)
 
 
 class Order(NamedTuple):
-    """One life of a child."""
+    """One run of a child."""
 
     path: str
     seed: int
@@ -54,7 +51,7 @@ class Order(NamedTuple):
     passage: int
     within_s: float
     is_alone: bool
-    """One session writes, so that the loop syncs; else all of them, and the thread does."""
+    """True if one session writes, so that each group is one append; otherwise all of them."""
 
 
 def die_at(order: Order) -> None:
@@ -80,8 +77,6 @@ async def live(order: Order) -> None:
     chance = Random(order.seed)
     if order.point:
         die_at(order)
-    # However slow the disk is just now.
-    sqlite_writer.SLOW_SYNC_S = math.inf
     log = await SqliteEventLog.open(order.path, limits=LIMITS, durability=Durability(order.durability))
     known = {each.session_id for each in await log.sessions()}
 
@@ -90,10 +85,7 @@ async def live(order: Order) -> None:
             await log.create(name)
         head = (await log.head(name)).head
         while True:
-            # A large one makes the file so long that it need not be lengthened.
-            count = chance.choice(
-                [1, 2, 7] if order.point == "lengthened" else [*range(1, 20), 70, SMALL_EVENTS + 1]
-            )
+            count = chance.choice([*range(1, 20), 70, 1025])
             last = head + count
             bodies = [b"%d %d " % (head + 1 + number, last) + b"x" * (number % 300) for number in range(count)]
             durable = chance.random() < 0.5
@@ -118,7 +110,7 @@ def serve() -> None:
             os.kill(pid, signal.SIGKILL)
             signal.sigwait({signal.SIGCHLD})
         _, status = os.waitpid(pid, 0)
-        # On a line of its own, behind whatever half a line the child left.
+        # On a separate line, after any half line of the child.
         os.write(1, f"\nended {os.waitstatus_to_exitcode(status)} .\n".encode())
 
 

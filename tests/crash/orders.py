@@ -1,6 +1,6 @@
-"""What a generation of the crash test is told: where to run, how to work, and when to die.
+"""The orders for a generation of the crash test: its file, its work, and its death.
 
-Takes nothing; gives the order that the test writes as one line of JSON and the child program reads.
+The order is one line of JSON that the test writes and the child program reads.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ POINTS = {
     "performed": "after an effect",
     "reply": "the client has its answer",
 }
-"""Places where a child kills itself, and what is true there."""
+"""Points at which a child kills itself, and the facts that hold there."""
 
 OF_A_FILE = frozenset({"flush", "commit", "sync", "synced"})
-"""Those that a log in a database has not: they are in the server then."""
+"""Points that a log in a database does not have: they are in the server then."""
 
 AT_A_TIME = "time"
 """The child is killed from outside, wherever it is."""
@@ -34,7 +34,7 @@ class Order(NamedTuple):
     """One generation: a process that runs a node on a log file until it is killed, or until all is settled."""
 
     path: str
-    """Of the file, or the address of the database."""
+    """Path of the file, or the address of the database."""
     seed: int
     generation: int
     profile: str
@@ -45,7 +45,7 @@ class Order(NamedTuple):
     passage: int = 0
     """At which passage of the point."""
     within_s: float = 10.0
-    """When the child is killed from outside, if it still lives."""
+    """Time at which the child is killed from outside, if it still lives."""
 
     def line(self) -> bytes:
         return json.dumps(self).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""A node is killed at any instant, hundreds of times, and what clients were told is still true.
+"""A node is killed at any instant, repeatedly, and all acknowledgements to clients still hold.
 
 Generation after generation runs on the same log file, each one killed: at a named point of the loop, or at a moment
 that nothing in the process chose. Recovery is killed as often as work. After each death a witness that shares no
@@ -18,7 +18,7 @@ from tests.crash.lane import DEATHS, DEATHS_ON_A_DATABASE, Report, run_lane
 from tests.crash.orders import AT_A_TIME, POINTS
 from tests.support.postgres import PostgresServer
 
-LANES, FILES = 2, 5
+LANES, FILES = 2, 20 if os.environ.get("TURNWIRE_SOAK") == "1" else 2
 KILLS = LANES * FILES * len(DEATHS)
 
 HAPPENED = {
@@ -27,10 +27,11 @@ HAPPENED = {
     *("user_message", "turn_started", "prompt_cancelled", "turn_complete", "turn_error"),
     *("permission_request", "permission_resolved", "turn_blocked", "turn_unblocked"),
 }
-"""Kinds of events that every run has; without one of them the clients do not do what they are there for."""
+"""Kinds of events that every run has; without one of them the clients do not do their work."""
 
 
-@pytest.mark.requirement("G1", "G2", "G3", "G7")
+@pytest.mark.soaked
+@pytest.mark.guarantee("G1", "G2", "G3", "G7")
 def test_whatever_clients_were_told_survives_a_kill_at_any_instant(tmp_path: Path) -> None:
     seed = os.environ.get("TURNWIRE_CRASH_SEED") or secrets.token_hex(4)
     folders = [tmp_path / f"lane-{number}" for number in range(LANES)]
@@ -44,11 +45,11 @@ def test_whatever_clients_were_told_survives_a_kill_at_any_instant(tmp_path: Pat
     _check_the_run_was_worth_it(reports)
 
 
-@pytest.mark.requirement("G1", "G2", "G3", "G7")
+@pytest.mark.guarantee("G1", "G2", "G3", "G7")
 def test_whatever_clients_were_told_survives_a_kill_of_a_node_whose_log_is_in_postgresql(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
-    """What such a node had sent may still be stored after its death."""
+    """Statements that such a node had sent may still be stored after its death."""
     seed = os.environ.get("TURNWIRE_CRASH_SEED") or secrets.token_hex(4)
     report = run_lane(tmp_path, f"{seed}/postgresql", 1, postgres)
     assert not report.complaints, f"TURNWIRE_CRASH_SEED={seed}:\n" + "\n".join(report.complaints)
@@ -57,11 +58,11 @@ def test_whatever_clients_were_told_survives_a_kill_of_a_node_whose_log_is_in_po
 
 
 def _check_the_run_was_worth_it(reports: list[Report]) -> None:
-    """A crash test in which nothing was going on would pass too."""
+    """Check that the clients were active: a crash test without any activity would pass as well."""
     deaths = sum((report.deaths for report in reports), Counter[str]())
     kinds = sum((report.kinds for report in reports), Counter[str]())
     claims = sum((report.claims for report in reports), Counter[str]())
-    assert deaths.total() == KILLS >= 200
+    assert deaths.total() == KILLS >= 80
     assert deaths.keys() == {*POINTS, AT_A_TIME}
     assert not HAPPENED - kinds.keys()
     assert min(claims["Accepted"], claims["Asked"], claims["Seen"]) >= KILLS // 2

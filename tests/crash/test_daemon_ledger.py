@@ -26,7 +26,7 @@ TURN = [event(1, "session_created"), ACCEPTED, STARTED, COMPLETE]
 
 
 def told(events: list[str] = TURN, *, keys: tuple[str, ...] = (KEY,)) -> Ledger:
-    """A ledger of one client that has read all of one session."""
+    """Return a ledger of one client that has read all of one session."""
     ledger = Ledger()
     for number, key in enumerate(keys):
         ledger.sent[key] = f"{key} quick"

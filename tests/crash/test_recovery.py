@@ -1,4 +1,4 @@
-"""A killed daemon that left hundreds of turns open answers at once, and ends them side by side."""
+"""A killed daemon with hundreds of open turns answers at once after a restart, and ends them in parallel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPEN = 200
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
-@pytest.mark.requirement("G3", "G7")
+@pytest.mark.guarantee("G3", "G7")
 async def test_whoever_asks_for_a_session_of_a_killed_daemon_is_told_of_its_end_and_waits_for_no_other(
     tmp_path: Path, request: pytest.FixtureRequest, engine: str
 ) -> None:

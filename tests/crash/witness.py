@@ -1,10 +1,11 @@
 """The independent reader of the crash test: reads a log file with plain `sqlite3` and `json`, trusts nothing else.
 
-Takes a log file as a killed process left it, and what that process had said about it before it died; gives
-complaints, none if all guarantees hold. Imports nothing of turnwire, so that one mistake cannot hide in both.
+The input is a log file in its state after a kill, and the process's reports about it before its death; the result
+is complaints, empty if all guarantees hold. It imports nothing of turnwire, so that one mistake cannot hide in
+both.
 
-A witness sees one file over all its generations. It keeps a checksum of every event it has seen, so an event that
-changed or vanished between two looks is found; and it folds each event once.
+A witness sees one file over all its generations. It stores a checksum of every event it has seen, so an event that
+changed or vanished between two reads is found; and it folds each event once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TERMINALS = frozenset({"turn_complete", "turn_error"})
 
 
 class Accepted(NamedTuple):
-    """A client was told that its prompt is accepted."""
+    """A client's acknowledgement that its prompt is accepted."""
 
     session: str
     prompt_id: str
@@ -34,7 +35,7 @@ class Accepted(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A follower was given an event."""
+    """An event delivered to a follower."""
 
     session: str
     offset: int
@@ -81,10 +82,10 @@ class SessionRecord:
     ended: set[str] = field(default_factory=set[str])
     active: str | None = None
     unsettled: bool = False
-    """As the table `sessions` said at the last look."""
+    """The value in the table `sessions` at the last read."""
 
     def take(self, event: dict[str, Any]) -> Iterator[str]:
-        """Fold the next event. Gives what is wrong with it."""
+        """Fold the next event. Return the error in it."""
         offset = len(self.crcs)
         kind: str = event["type"]
         prompt_id: str | None = event.get("promptId")
@@ -131,7 +132,7 @@ class SessionRecord:
 
 
 def copied(path: Path) -> sqlite3.Connection:
-    """The file as it is now, on a copy: a look changes nothing for the next owner. Empty if there is none."""
+    """Copy the current file: a read changes nothing for the next owner. Empty if there is none."""
     copy = path.with_name(f"{path.name}.copy")
     for suffix in ("", "-wal"):
         source, target = Path(f"{path}{suffix}"), Path(f"{copy}{suffix}")
@@ -143,7 +144,7 @@ def copied(path: Path) -> sqlite3.Connection:
 
 
 def events_of(connection: sqlite3.Connection, key: int) -> list[tuple[int, bytes]]:
-    """A session's events, in the order of their offsets."""
+    """Return a session's events, in the order of their offsets."""
     return connection.execute("SELECT offset, body FROM events WHERE session = ? ORDER BY offset", [key]).fetchall()
 
 
@@ -156,7 +157,7 @@ class Witness:
 
     @property
     def kinds(self) -> Counter[str]:
-        """How many events of each kind are in the file."""
+        """Return the number of events of each kind in the file."""
         return sum((each.kinds for each in self.sessions.values()), Counter[str]())
 
     def active(self) -> list[tuple[str, str]]:
@@ -180,7 +181,7 @@ class Witness:
     def compare(
         self, found: Sequence[Head], events: Callable[[Head], Sequence[tuple[int, bytes]]]
     ) -> Iterator[str]:
-        """Hold the sessions of a log, and the events of each, against what was seen before."""
+        """Compare the sessions of a log, and the events of each, with the earlier state."""
         heads = {head.name: head for head in found}
         for name in self.sessions.keys() - heads.keys():
             yield f"G1 session {name} is gone"
@@ -191,7 +192,7 @@ class Witness:
     # -- what the dead process said --------------------------------------------------------------------------
 
     def hear(self, claims: Sequence[Claim]) -> list[str]:
-        """Compare what was said before the kill with the file as it was last looked at."""
+        """Compare the reports before the kill with the file at the last read."""
         return [problem for claim in claims for problem in self._hear(claim)]
 
     def _hear(self, claim: Claim) -> Iterator[str]:
@@ -209,7 +210,7 @@ class Witness:
             yield f"{claim.session}: G7 key {claim.key!r} was accepted as {claim.prompt_id}"
 
     def recovered(self, active: Sequence[tuple[str, str]]) -> list[str]:
-        """A new owner said that it has recovered: the turns that were active before it have ended."""
+        """Check a new owner's report that it has recovered: the turns that were active before it have ended."""
         return [
             f"{session}: G3 {prompt_id} was interrupted and recovery did not end it"
             for session, prompt_id in active
@@ -217,7 +218,7 @@ class Witness:
         ]
 
     def settled(self) -> list[str]:
-        """The last owner has left in peace: nothing is owed any more."""
+        """Check after a clean exit of the last owner that nothing is owed any more."""
         found: list[str] = []
         for record in self.sessions.values():
             found += [f"{record.name}: G3 {prompt_id} has no end" for prompt_id in sorted(record.open)]
@@ -227,7 +228,7 @@ class Witness:
 
 
 def _read(record: SessionRecord, head: Head, rows: Sequence[tuple[int, bytes]]) -> Iterator[str]:
-    """One session: what is new is folded, what is known must not have changed."""
+    """Read one session: new events are folded, known ones must not have changed."""
     offsets = [offset for offset, _ in rows]
     if head.first != 1 or offsets != list(range(1, head.head + 1)):
         yield f"G1 offsets are not 1..{head.head}: {len(offsets)} of them, first {offsets[:1]}, last {offsets[-1:]}"

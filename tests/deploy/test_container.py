@@ -1,6 +1,6 @@
-"""deploy/Dockerfile and the files for compose, as far as can be told without Docker: what they name is there.
+"""deploy/Dockerfile and the compose files, as far as testable without Docker: the files they name exist.
 
-What an image would start is started, with its settings, and is found healthy by its own check.
+The command of an image is run with its settings, and passes the image's health check.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.cli.rig import environment, served
 from turnwire.log.address import check_database
 from turnwire.server.access.origins import check_cluster_bind, cluster_address, cluster_url
 from turnwire.server.settings.declared import Settings
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -55,7 +55,7 @@ def image_environment() -> dict[str, str]:
 
 
 def copied() -> list[str]:
-    """What is copied out of the repository."""
+    """Return the files that are copied out of the repository."""
     found = [shlex.split(rest) for rest in rest_of("COPY")]
     return [source for words in found if not words[0].startswith("--") for source in words[:-1]]
 
@@ -104,11 +104,7 @@ def test_what_an_image_does_not_need_stays_out_of_the_build() -> None:
 def test_a_wheel_can_be_made_of_what_is_copied() -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     built_from = re.findall(r'^(?:readme = |license-files = \[)"([^"]+)"', project, flags=re.MULTILINE)
-    shared = re.search(
-        r"^\[tool\.hatch\.build\.targets\.wheel\.shared-data\]\n((?:\".*\n)+)", project, re.MULTILINE
-    )
-    assert shared is not None
-    needed = [*built_from, "pyproject.toml", "src", *re.findall(r'^"([^"]+)" =', shared[1], flags=re.MULTILINE)]
+    needed = [*built_from, "pyproject.toml", "src"]
     assert set(needed) <= set(copied())
 
 
@@ -120,7 +116,7 @@ def test_the_image_has_the_driver_for_postgresql_and_everything_else_that_is_nee
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["postgres"]]
     assert {re.split(r"[^a-z0-9-]", each)[0] for each in wanted} <= set(installed)
-    # What is tested is what is shipped.
+    # The tested versions are the shipped ones.
     tested = lock_file("requirements-dev.lock") | lock_file("requirements.lock")
     assert {name: tested[name] for name in installed} == installed
 

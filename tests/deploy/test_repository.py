@@ -1,4 +1,4 @@
-"""The files by which others work with the repository: they can be read, and what they run is there."""
+"""The contribution files of the repository: they are valid, and the programs they run exist."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_form_is_one(form: Path) -> None:
 
 @pytest.mark.parametrize("folder", [".github", "deploy", ".ci"])
 def test_no_file_names_where_packages_come_from(folder: str) -> None:
-    """Everybody has an index or a mirror of their own."""
+    """Each environment has a different index or mirror."""
     texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / folder).rglob("*") if path.is_file()}
     addresses = {found for text in texts.values() for found in re.findall(r"https?://([\w.-]+)", text)}
     assert addresses <= {"agents.example", "127.0.0.1", "turnwire", "node-a", "node-b"}

@@ -1,4 +1,6 @@
-"""deploy/turnwire.service: systemd takes it, it is as closed as it says, and what it starts runs and stops."""
+"""deploy/turnwire.service: systemd accepts it, its sandbox is as strict as stated, and its command runs and
+stops.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,14 @@ import pytest
 from tests.cli.rig import served
 
 from turnwire.limits import Limits
-from turnwire.testing.patience import WAIT_S
-from turnwire.testing.plugin import find_tool
+from turnwire_testing.patience import WAIT_S
+from turnwire_testing.plugin import find_tool
 
 UNIT = Path(__file__).resolve().parents[2] / "deploy" / "turnwire.service"
 MOST_EXPOSED = 2.5
-"""Of 10. systemd calls everything below 2 safe, and up to 5 OK; an agent needs the network and its files."""
+"""Maximum exposure out of 10. systemd rates everything below 2 safe, and up to 5 OK; an agent needs the network and
+its files.
+"""
 
 
 def settings() -> dict[str, str]:

@@ -1,12 +1,12 @@
-"""The scripted agent as a program that writes down every frame, and bends its own where a prompt asks for it.
+"""The scripted agent as a program that records every frame, and alters its own where a prompt requests it.
 
-Takes `--record FILE` and all that `turnwire.testing.agent` takes; gives a line of JSON in that file for each frame,
-in the order in which it came or went. It offers everything but sound. A line `# bend NAME` in a prompt holds for
-that prompt:
+It accepts `--record FILE` and all arguments of `turnwire_testing.agent`; it writes a line of JSON to that file for
+each frame, in the order in which it came or went. It offers everything but sound. A line `# bend NAME` in a prompt
+applies to that prompt:
 
-    old-words    the end says `stop_reason` where the schema has `stopReason`
-    usage        the end says what the turn has used
-    marker-last  `turn_complete` comes behind the answer, with a chunk between the two
+    old-words    the end has `stop_reason` where the schema has `stopReason`
+    usage        the end has the usage of the turn
+    marker-last  `turn_complete` comes after the answer, with a chunk between the two
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any, TypeAlias
 
 import anyio
 
-from turnwire.link.stdio import StdioLink
-from turnwire.testing.agent import LIMITS, read_arguments
-from turnwire.testing.scripted.agent import ScriptedAgent
-from turnwire.testing.scripted.host import ProcessHost
-from turnwire.testing.scripted.options import AgentOptions, Profile
+from turnwire.hosting.stdio import StdioLink
+from turnwire_testing.agent import LIMITS, read_arguments
+from turnwire_testing.scripted.agent import ScriptedAgent
+from turnwire_testing.scripted.host import ProcessHost
+from turnwire_testing.scripted.options import AgentOptions, Profile
 
 Json: TypeAlias = dict[str, Any]
 USAGE = {"inputTokens": 3, "outputTokens": 4, "totalTokens": 7}
@@ -34,7 +34,7 @@ _BENDS = re.compile(rb"# bend ([a-z-]+)")
 
 
 class BentLink:
-    """A link that is written down. Implements `turnwire.link.base.FrameLink`."""
+    """A recorded link. Implements `turnwire.hosting.base.FrameLink`."""
 
     def __init__(self, link: StdioLink, record: Path) -> None:
         self._link = link
@@ -93,14 +93,14 @@ class BentLink:
 
 
 def _be_deaf(message: Json) -> None:
-    """An agent that takes no sound."""
+    """Reject audio, as an agent without that capability."""
     result: Json = message.get("result", {})
     result.get("agentCapabilities", {}).get("promptCapabilities", {}).pop("audio", None)
     result.get("capabilities", {}).get("session", {}).get("prompt", {}).pop("audio", None)
 
 
 def _end_of(message: Json) -> Json | None:
-    """What says that a turn has ended: a result, a state or a marker."""
+    """Return the member that ends a turn: a result, a state or a marker."""
     places: tuple[Json, Json] = (message.get("result", {}), message.get("params", {}).get("update", {}))
     return next((each for each in places if "stopReason" in each), None)
 
@@ -121,5 +121,5 @@ async def _run(record: Path, profile: Profile, options: AgentOptions) -> None:
 if __name__ == "__main__":
     assert sys.argv[1] == "--record"
     chosen, given = read_arguments(sys.argv[3:])
-    # An agent that was started anew gives no id that its predecessor gave.
+    # A restarted agent does not reuse an id of its predecessor.
     anyio.run(_run, Path(sys.argv[2]), chosen, replace(given, session_prefix=f"session-{os.getpid()}"))

@@ -1,36 +1,33 @@
-"""A bare client: `send` a frame, wait for the `next` one that fits, look at all `frames` so far.
+"""A bare client: `send` a frame, wait for the `next` one that matches, look at all `frames` so far.
 
 Nothing here knows of a transport; `transports.py` has one for each. Every wait is bounded.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from tests.fan.matrix import ASKING, Pair, Transport
-from tests.support.heard import Heard, Json
-
-Fits: TypeAlias = Callable[[Json], Any]
+from tests.support.acp_client import AcpClient, is_update, update_of
+from tests.support.heard import Json
 
 OPENING = frozenset({"session/new", "session/load", "session/resume"})
 LAST_WORD = "usage_update"
-"""What an agent says last of its own accord when a session is new."""
+"""The last unsolicited text of an agent when a session is new."""
 
 INFO = {"name": "fan", "version": "1"}
 _LACKING: dict[Transport, Json] = {
     "stdio": {"_meta": {"turnwire": {"turnComplete": False, "ready": False}}},
-    "http1": {"session": {"turnComplete": False, "ready": False}},
-    "http2": {"_meta": {"turnComplete": False, "ready": False}},
+    "http": {"session": {"turnComplete": False, "ready": False}},
     "websocket": {"session": {"turnComplete": False}, "_meta": {"turnwire": {"ready": False}}},
 }
-"""How a client may say that it lacks the drafts: each transport has another place, so that all are tried."""
+"""Forms in which a client may lack the drafts: each transport has a different one, so that all are tested."""
 
 
 def hello(pair: Pair) -> Json:
-    """What a client of this dialect says in `initialize`."""
+    """Return the params of `initialize` of a client of this dialect."""
     match pair.dialect:
         case "v1":
             return {"protocolVersion": 1, "clientCapabilities": _LACKING[pair.transport], "clientInfo": INFO}
@@ -41,20 +38,20 @@ def hello(pair: Pair) -> Json:
 
 
 class End(NamedTuple):
-    """How a turn ended, in whatever form the client heard it."""
+    """The end of a turn, independent of the form in which the client received it."""
 
     stop_reason: str | None
     error: Json | None
     place: int
-    """Where in the frames."""
+    """Index in the frames."""
     frame: Json
 
 
-class FrameClient(Heard):
-    """Frames of one client. What it was sent since the handshake is in `frames`, in order."""
+class FrameClient(AcpClient):
+    """One client. The frames that it received since the handshake are in `frames`."""
 
     def __init__(self, pair: Pair, cwd: str, numbers: Iterator[int] | None = None) -> None:
-        super().__init__()
+        super().__init__(f"fan {number}" for number in numbers or count(1))
         self.pair = pair
         self.cwd = cwd
         self.asked: list[Json] = []
@@ -62,17 +59,12 @@ class FrameClient(Heard):
         self.agreed: Json = {}
         """The result of `initialize`."""
         self.early: Json = {}
-        """What came of a request before `initialize`; an HTTP status is `status`."""
-        self._numbers = numbers or count(1)
+        """The response to a request before `initialize`; an HTTP status is `status`."""
 
     # -- the transport -------------------------------------------------------------------------------------
 
-    @abstractmethod
-    async def send(self, message: Json) -> None:
-        """Send any frame."""
-
     def take(self, message: Json) -> None:
-        """A frame came."""
+        """Handle a received frame."""
         self.hear(message)
 
     async def lose(self) -> None:
@@ -85,47 +77,26 @@ class FrameClient(Heard):
 
     # -- frames --------------------------------------------------------------------------------------------
 
-    async def next(self, fits: Fits, after: int = 0) -> Json:
-        """The first frame that fits, waited for."""
-        return await self.until(fits, after)
-
     def place(self, frame: Json) -> int:
         return next(place for place, each in enumerate(self.frames) if each is frame)
 
     async def ask(self, method: str, /, request_id: int | str | None = None, **params: Any) -> int | str:
-        """Send a request and give its id."""
-        chosen = f"fan {next(self._numbers)}" if request_id is None else request_id
+        chosen = await super().ask(method, request_id, **params)
         self.asked.append({"jsonrpc": "2.0", "id": chosen, "method": method, "params": params})
-        await self.send(self.asked[-1])
         return chosen
 
-    async def notify(self, method: str, **params: Any) -> None:
-        await self.send({"jsonrpc": "2.0", "method": method, "params": params})
-
-    async def answer(self, request_id: int | str, after: int = 0) -> Json:
-        """The answer to a request. The type of an id is part of it."""
-
-        def fits(each: Json) -> bool:
-            return "method" not in each and each["id"] == request_id and type(each["id"]) is type(request_id)
-
-        return await self.next(fits, after)
-
-    async def call(self, method: str, /, **params: Any) -> Any:
-        """The result of a request."""
-        answer = await self.answer(await self.ask(method, **params))
-        assert "result" in answer, answer
-        return answer["result"]
-
     async def echo(self) -> None:
-        """There and back: what was sent on this connection before has arrived, and what was told of it."""
+        """Do a round trip: all earlier frames on this connection, and the updates they caused, have then
+        arrived.
+        """
         await self.call("session/list")
 
 
 class Client(FrameClient):
-    """One client with its sessions and turns, in the words of its dialect."""
+    """One client with its sessions and turns, in the form of its dialect."""
 
     async def new(self, *, settled: bool = True) -> str:
-        """A new session; settled: we are ready, and the agent has said what it says of its own accord."""
+        """Open a new session; return when the client is ready and the agent's initial updates have arrived."""
         session_id = (await self.call("session/new", cwd=self.cwd, mcpServers=[]))["sessionId"]
         if settled:
             await self.ready(session_id)
@@ -133,12 +104,12 @@ class Client(FrameClient):
         return session_id
 
     async def ready(self, session_id: str) -> None:
-        """Say that we are ready, if we are one who does."""
+        """Send that the client is ready, in dialects that have it."""
         if self.pair.dialect in ASKING:
             await self.notify("session/ready", sessionId=session_id)
 
     async def load(self, session_id: str) -> Json:
-        """A session with its history; gives the answer."""
+        """Load a session with its history; return the answer."""
         params: Json = {"sessionId": session_id, "cwd": self.cwd, "mcpServers": []}
         if self.pair.version == 2:
             return await self.answer(await self.ask("session/resume", **params, replayFrom={"type": "start"}))
@@ -147,7 +118,7 @@ class Client(FrameClient):
     async def prompt(
         self, session_id: str, *lines: str, request_id: int | str | None = None, meta: Json | None = None
     ) -> int | str:
-        """Send a prompt and give its request id."""
+        """Send a prompt and return its request id."""
         blocks = [{"type": "text", "text": "\n".join(lines)}]
         return await self.ask("session/prompt", request_id, sessionId=session_id, prompt=blocks, _meta=meta or {})
 
@@ -161,39 +132,34 @@ class Client(FrameClient):
                 update = update_of(each, session_id)
                 return update.get("state") == "idle" and "stopReason" in update
 
-            frame = await self.next(is_end, self.place(answer))
+            frame = await self.until(is_end, self.place(answer))
             told = update_of(frame, session_id)
         return End(told.get("stopReason"), told.get("error") or answer.get("error"), self.place(frame), frame)
 
     async def run(self, session_id: str, *lines: str) -> End:
-        """A whole turn."""
+        """Run a whole turn."""
         return await self.end(session_id, await self.prompt(session_id, *lines))
 
     async def update(self, session_id: str, kind: str, after: int = 0, **members: Any) -> Json:
-        """The first update of this kind with these members."""
-
-        def fits(each: Json) -> bool:
-            update = update_of(each, session_id)
-            return update.get("sessionUpdate") == kind and members.items() <= update.items()
-
-        return update_of(await self.next(fits, after), session_id)
+        """Wait for the first update of this kind with these members."""
+        return update_of(await self.until(lambda each: is_update(each, kind, members, session_id), after))
 
     async def says(self, session_id: str, text: str) -> None:
-        """Wait until the agent has said this."""
-        await self.next(lambda each: text_of(update_of(each, session_id)) == text)
+        """Wait until the agent has sent this."""
+        await self.until(lambda each: text_of(update_of(each, session_id)) == text)
 
     def updates(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Json]:
         """The updates among these frames."""
         return [found for each in self.frames[start:stop] if (found := update_of(each, session_id))]
 
     def texts(self, session_id: str, start: int = 0, stop: int | None = None) -> list[str]:
-        """What the agent said, piece by piece."""
+        """Return the agent's text, chunk by chunk."""
         return [text for each in self.updates(session_id, start, stop) if (text := text_of(each))]
 
     async def question(self, session_id: str) -> Json:
         """The next question of the agent."""
         method = "session/request_permission"
-        return await self.next(
+        return await self.until(
             lambda each: each.get("method") == method and each["params"]["sessionId"] == session_id
         )
 
@@ -203,15 +169,8 @@ class Client(FrameClient):
         await self.send({"jsonrpc": "2.0", "id": question["id"], "result": {"outcome": chosen}})
 
 
-def update_of(frame: Json, session_id: str) -> Json:
-    """The update that a frame brings for this session; empty if it brings none."""
-    if frame.get("method") != "session/update" or frame["params"]["sessionId"] != session_id:
-        return {}
-    return frame["params"]["update"]
-
-
 def text_of(update: Json) -> str:
-    """The words of a piece of the agent's message; empty for anything else."""
+    """Return the text of a chunk of the agent's message; empty for any other update."""
     return update["content"]["text"] if update.get("sessionUpdate") == "agent_message_chunk" else ""
 
 
@@ -230,11 +189,11 @@ def tool_call_of(question: Json) -> Json:
 
 
 WORDS = [["early"], ["inside"], "session_info_update", "usage_update"]
-"""What every agent says of its own accord when a session is new, in this order."""
+"""The unsolicited updates of every agent when a session is new, in this order."""
 
 
 def own_words(updates: list[Json]) -> list[list[str] | str]:
-    """The same as it was told. Lists of commands that come with the answer itself are told before."""
+    """Return the same in the received order. Command lists that come with the answer itself come first."""
     told: list[list[str] | str] = []
     for each in updates:
         if "availableCommands" in each:

@@ -1,4 +1,4 @@
-"""What the fan shares: the programs, and the harness of each pair."""
+"""Shared fixtures of the fan: the programs, and the harness of each pair."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A pair with everything around it: clients, what its agent heard and said, and REST beside them.
+"""A pair with everything around it: clients, the frames of its agent, and REST in addition.
 
-Takes a pair and the programs; gives clients in the pair's dialect over its transport. Never shares a session.
+A pair and the programs become clients in the pair's dialect over its transport. Sessions are never shared.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import httpx
 from tests.fan.clients import Client
 from tests.fan.http_clients import http_client
 from tests.fan.matrix import Pair
-from tests.fan.programs import Host, Program, Programs, Version, Way
+from tests.fan.programs import Host, Program, Programs, Way
 from tests.fan.transports import over_http, over_pipes, over_socket
 from tests.interop.schema_check import SCHEMAS, SchemaCheck
 from tests.support.heard import WAIT_S, Json
 
 from turnwire.client import Session
-from turnwire.core.view.transcript import ToolCall
+from turnwire.projections.view.transcript import ToolCall
 
 
 def _hold_against_schema(client: Client) -> None:
@@ -56,15 +56,17 @@ class Harness:
         self.pair = pair
         self.programs = programs
         self.word = uuid4().hex
-        """A word that no other test says."""
+        """A word that no other test uses."""
         self._folder = folder
         self._is_odd = is_odd
-        """Its agent says what no schema has."""
+        """True if its agent sends frames that no schema has."""
         self._begun: int | None = None
-        """Where the record stood when our first client came."""
+        """Length of the record when our first client connected."""
 
     def client(self, way: Way = "usual", *, knocks: bool = False) -> AbstractAsyncContextManager[Client]:
-        """A client that has initialized; one that knocks has asked for a session before. The whole is bounded."""
+        """Connect an initialized client; one that knocks has requested a session before. All of it is bounded in
+        time.
+        """
         return self._bounded(way, knocks=knocks)
 
     @asynccontextmanager
@@ -87,7 +89,9 @@ class Harness:
 
     @asynccontextmanager
     async def another(self, first: Client) -> AsyncGenerator[Client]:
-        """A client that comes to a session of the first one; the pipes have only one, so there it comes again."""
+        """Connect another client to a session of the first one; pipes have only one client, which
+        reconnects there.
+        """
         if self.pair.transport == "stdio":
             yield first
         else:
@@ -96,8 +100,7 @@ class Harness:
 
     def host(self, way: Way = "usual") -> Host:
         """The daemon that serves the pair's transport."""
-        version: Version = "http2" if self.pair.transport == "http2" else "http1"
-        return self.programs.daemon(version, self.pair.agent, way)
+        return self.programs.daemon(self.pair.agent, way)
 
     def program(self, way: Way = "usual") -> Program:
         """The program that the client talks to."""
@@ -107,11 +110,11 @@ class Harness:
         return self.host(way).program
 
     def rest(self) -> httpx.AsyncClient:
-        """REST at the same daemon, beside the client."""
+        """Return a REST client of the same daemon."""
         return http_client(self.host().url)
 
     def gate(self) -> Path:
-        """A gate of the agent that nobody else waits at; `touch` it to open it."""
+        """Return a gate of the agent that no other test uses; `touch` it to open it."""
         return self._folder / uuid4().hex
 
     # -- what the agent heard and said ---------------------------------------------------------------------
@@ -122,7 +125,7 @@ class Harness:
         return [Recorded(each["from"], each["frame"]) for each in map(json.loads, lines)]
 
     def heard(self) -> list[Recorded]:
-        """The frames of the one session in which the word of this harness was said, and the answers there."""
+        """Return the frames of the session in which this harness's word was sent, and the answers there."""
         told = self.recorded()
         prompts = [each for each in told if each.method == "session/prompt" and self.word in json.dumps(each.frame)]
         session_id = prompts[0].frame["params"]["sessionId"]

@@ -1,7 +1,6 @@
 """The programs that the tests talk to: daemons and stdio processes, each started when it is first asked for.
 
-Takes a version of HTTP, an agent and a way to run; gives a program that all tests of the folder share. What they do
-not share is a session. Everything ends with the block.
+All tests of the folder share them; each test has its own sessions.
 """
 
 from __future__ import annotations
@@ -16,15 +15,16 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tests.cli.rig import PROGRAM, environment, served
+from tests.cli.rig import environment, served
 from tests.fan.matrix import Dialect
+from tests.support.editors import ending_editor_daemons
+from tests.support.limited import LIMITED
 
 from turnwire.limits import MiB
-from turnwire.testing import Profile
 from turnwire.wire.ndjson import LineReader
+from turnwire_testing import Profile
 
 Json: TypeAlias = dict[str, Any]
-Version: TypeAlias = Literal["http1", "http2"]
 Way: TypeAlias = Literal["usual", "hasty", "held-to-v1"]
 
 TOKEN = "a-token-for-the-fan-0123456789"
@@ -35,16 +35,15 @@ WAYS: dict[Way, tuple[str, ...]] = {
     "hasty": ("--ready-timeout", str(HASTY_S), "--turn-complete", "off"),
     "held-to-v1": ("--ready-timeout", "never", "--protocol", "1"),
 }
-"""How an operator may run it."""
-VERSIONS: dict[Version, tuple[str, ...]] = {"http1": (), "http2": ("--http2",)}
+"""The ways in which an operator may run it."""
 TALKS = ("--before", "commands early", "--inside", "commands inside", "--inside", "title Named")
-"""What every agent says around its answer to `session/new`, of its own accord."""
+"""Unsolicited output of every agent around its answer to `session/new`."""
 LAST_WORD = ("--after", "usage 1 2")
 """And the last of it."""
 
 
 class Program(NamedTuple):
-    """A command that runs an agent, and where that writes down its frames."""
+    """A command that runs an agent, and the file of its recorded frames."""
 
     command: tuple[str, ...]
     record: Path
@@ -71,9 +70,9 @@ class StdioProcess:
         self.agreed: Json = {}
         """The answer to `initialize`; empty before it."""
         self.early: Json = {}
-        """The answer to what was asked before that."""
+        """The answer to the request before that."""
         self.old_sessions: set[str] = set()
-        """Sessions of tests that are over; what is still said there is nobody's business."""
+        """Sessions of completed tests; later output there is ignored."""
         self.lines = LineReader(64 * MiB)
         self.read_fd = process.stdout.fileno()
         self._stdin = process.stdin
@@ -93,7 +92,7 @@ class Programs:
         self.stdio = cache(self._stdio)
 
     def program(self, agent: Profile) -> Program:
-        """The words of a program with an agent of its own, in a folder of its own. Starts nothing."""
+        """Return the command line of a program with a private agent, in a private folder. Starts nothing."""
         home = self._home / str(len(list(self._home.iterdir())))
         home.mkdir()
         record = home / "frames"
@@ -101,36 +100,37 @@ class Programs:
         return Program((*words, "--repeat-idle", "2", "--history", "/dev/null"), record, home / "serve.err", home)
 
     def flags(self, program: Program, way: Way) -> tuple[str, ...]:
-        """What a stdio process or a daemon is told; the agent's command comes last."""
+        """Return the arguments of a stdio process or a daemon; the agent's command comes last."""
         return (
-            *("--log", "memory", "--cwd", str(self._home), "--limit", "agent_young_s=0"),
+            *("--cwd", str(self._home), "--limit", "agent_young_s=0"),
             *WAYS[way],
             *("--", *program.command),
         )
 
-    def _daemon(self, version: Version, agent: Profile, way: Way = "usual") -> Host:
+    def _daemon(self, agent: Profile, way: Way = "usual") -> Host:
         program = self.program(agent)
-        words = (*VERSIONS[version], "--token", TOKEN, *self.flags(program, way))
+        words = ("--log", "memory", "--token", TOKEN, *self.flags(program, way))
         return Host(self._stack.enter_context(served(program.home, *words)).url, program)
 
     def _stdio(self, dialect: Dialect, agent: Profile, way: Way = "usual") -> StdioProcess:
-        """The dialect is agreed once for all who use the pipes."""
+        """Run the stdio process: the dialect is negotiated once for all users of the pipes."""
         program = self.program(agent)
-        with program.err.open("wb") as errors:
-            process = subprocess.Popen(
-                [*PROGRAM, "stdio", "--log-level", "info", *self.flags(program, way)],
-                cwd=program.home,
-                env=environment(program.home),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-            )
+        data = program.home / "data"
+        env = environment(program.home)
+        self._stack.enter_context(ending_editor_daemons(env))
+        process = subprocess.Popen(
+            [*LIMITED, "stdio", "--log-level", "info", "--data", str(data), *self.flags(program, way)],
+            cwd=program.home,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         self._stack.callback(_end, process)
-        return StdioProcess(process, program)
+        return StdioProcess(process, program._replace(err=data / "daemon.log"))
 
     @property
     def cwd(self) -> str:
-        """Where sessions work."""
+        """Folder in which sessions work."""
         return str(self._home)
 
 

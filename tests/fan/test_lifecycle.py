@@ -1,4 +1,4 @@
-"""The v2 lifecycle: acceptance, states, turns of the agent's own, queues, and who comes later."""
+"""The v2 lifecycle: acceptance, states, turns started by the agent, queues, and clients that join later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ def user_messages(updates: list[Json]) -> list[Json]:
     return [each for each in updates if each["sessionUpdate"] == "user_message"]
 
 
-@pytest.mark.requirement("R32", "R34", "R35")
 @fan(dialects=["v2"])
 async def test_a_prompt_is_answered_when_its_message_is_in_the_conversation(harness: Harness) -> None:
     async with harness.client() as client:
@@ -34,7 +33,6 @@ async def test_a_prompt_is_answered_when_its_message_is_in_the_conversation(harn
         assert states(told) == ["running", "idle"]
 
 
-@pytest.mark.requirement("R33")
 @fan(dialects=["v2"])
 async def test_a_refused_prompt_is_an_error_and_no_message_and_an_accepted_one_is_never_an_error(
     harness: Harness,
@@ -54,7 +52,6 @@ async def test_a_refused_prompt_is_an_error_and_no_message_and_an_accepted_one_i
             assert "result" in await client.answer(request_id)
 
 
-@pytest.mark.requirement("R36")
 @pytest.mark.odd_frames("the agent has a stop reason of its own")
 @fan(dialects=["v2"])
 async def test_idle_says_why_behind_everything_and_a_failure_with_its_details(harness: Harness) -> None:
@@ -72,7 +69,6 @@ async def test_idle_says_why_behind_everything_and_a_failure_with_its_details(ha
         assert states(client.updates(session_id)) == ["running", "idle"] * 5
 
 
-@pytest.mark.requirement("R37")
 @fan(dialects=["v2"])
 async def test_a_turn_that_waits_for_its_user_says_so(harness: Harness) -> None:
     async with harness.client() as client:
@@ -86,7 +82,6 @@ async def test_a_turn_that_waits_for_its_user_says_so(harness: Harness) -> None:
         assert told == ["running", "requires_action", "running", "idle"]
 
 
-@pytest.mark.requirement("R38")
 @fan()
 async def test_what_a_turn_has_used_is_told_with_its_end(harness: Harness) -> None:
     async with harness.client() as client:
@@ -97,7 +92,6 @@ async def test_what_a_turn_has_used_is_told_with_its_end(harness: Harness) -> No
             assert told.get("usage") == usage
 
 
-@pytest.mark.requirement("R39")
 @fan(dialects=["v2"], agents=["v2"])
 async def test_an_agent_begins_and_ends_a_turn_of_its_own(harness: Harness) -> None:
     async with harness.client() as client:
@@ -107,7 +101,7 @@ async def test_an_agent_begins_and_ends_a_turn_of_its_own(harness: Harness) -> N
         def is_idle(frame: Json) -> bool:
             return frame.get("params", {}).get("update", {}).get("state") == "idle"
 
-        await client.next(is_idle, end.place + 1)
+        await client.until(is_idle, end.place + 1)
         own = client.updates(session_id, end.place + 1)
         assert states(own) == ["running", "idle"]
         assert own[0]["state"] == "running"
@@ -116,7 +110,6 @@ async def test_an_agent_begins_and_ends_a_turn_of_its_own(harness: Harness) -> N
         assert user_messages(own) == []
 
 
-@pytest.mark.requirement("R40")
 @fan()
 async def test_what_is_said_while_idle_is_told_and_begins_and_ends_nothing(harness: Harness) -> None:
     async with harness.client() as client:
@@ -130,7 +123,7 @@ async def test_what_is_said_while_idle_is_told_and_begins_and_ends_nothing(harne
 
 
 def ends(client: Client, session_id: str, start: int = 0) -> int:
-    """How many ends of turns the client was told, in the form that it knows."""
+    """Return the number of turn ends that the client received, in its form."""
     if client.pair.version == 2:
         return states(client.updates(session_id, start)).count("idle")
     if client.pair.dialect == "v1plus":
@@ -138,7 +131,6 @@ def ends(client: Client, session_id: str, start: int = 0) -> int:
     return sum("stopReason" in each.get("result", {}) for each in client.frames[start:])
 
 
-@pytest.mark.requirement("R42")
 @fan()
 async def test_a_second_prompt_needs_no_cancel_and_the_order_is_to_be_seen(harness: Harness) -> None:
     async with harness.client() as client:
@@ -158,7 +150,6 @@ async def test_a_second_prompt_needs_no_cancel_and_the_order_is_to_be_seen(harne
             assert ids == [(await client.answer(each))["result"]["messageId"] for each in (first, second)]
 
 
-@pytest.mark.requirement("R43")
 @pytest.mark.parametrize("how", ["$/cancel_request", "session/cancel"])
 @fan(dialects=["v2"])
 async def test_a_prompt_that_waits_can_be_taken_back_until_it_is_accepted(harness: Harness, how: str) -> None:
@@ -167,7 +158,7 @@ async def test_a_prompt_that_waits_can_be_taken_back_until_it_is_accepted(harnes
         running = await client.prompt(session_id, "say 1 begun", "never")
         waiting = await client.prompt(session_id, "say 1 unsaid")
         await client.says(session_id, "begun")
-        # What is accepted cannot be taken back any more.
+        # An accepted prompt cannot be withdrawn any more.
         await client.notify("$/cancel_request", requestId=running)
         named = {"requestId": waiting} if how == "$/cancel_request" else {"sessionId": session_id}
         await client.notify(how, **named)
@@ -180,7 +171,6 @@ async def test_a_prompt_that_waits_can_be_taken_back_until_it_is_accepted(harnes
         assert len(user_messages(client.updates(session_id))) == 1
 
 
-@pytest.mark.requirement("R43")
 @fan(dialects=["v2"], transports=SERVED)
 async def test_a_prompt_that_waits_can_be_edited_until_it_is_accepted(harness: Harness) -> None:
     async with harness.client() as client, harness.rest() as rest:
@@ -201,7 +191,6 @@ async def test_a_prompt_that_waits_can_be_edited_until_it_is_accepted(harness: H
         assert (await rest.delete(where)).is_client_error
 
 
-@pytest.mark.requirement("R44")
 @fan()
 async def test_who_comes_while_a_turn_runs_learns_of_it_and_of_its_end(harness: Harness) -> None:
     async with harness.client() as first, harness.another(first) as client:
@@ -218,14 +207,13 @@ async def test_who_comes_while_a_turn_runs_learns_of_it_and_of_its_end(harness: 
         gate.touch()
         assert (await first.end(session_id, request_id)).stop_reason == "end_turn"
         if harness.pair.dialect in ASKING:
-            await client.next(lambda _: ends(client, session_id) == 1)
+            await client.until(lambda _: ends(client, session_id) == 1)
         else:
             # A client that lacks the drafts has no word for the end of another's turn.
             await client.says(session_id, "more")
         assert client.texts(session_id, begun) == ["begun", "more"]
 
 
-@pytest.mark.requirement("R45")
 @fan()
 async def test_the_history_has_messages_and_ends_and_none_of_it_is_a_new_end(harness: Harness) -> None:
     async with harness.client() as first, harness.another(first) as client:

@@ -1,4 +1,4 @@
-"""What an operator may switch: no marker of the end at all, and how long a client is waited for to be ready."""
+"""The operator's switches: no end marker at all, and the timeout for a client to become ready."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from tests.fan.matrix import AGENTS, ASKING, fan
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.requirement("R6", "R25")
 @fan(dialects=["v1plus"], agents=AGENTS)
 async def test_an_operator_who_switches_it_off_takes_back_the_offer_and_the_marker(harness: Harness) -> None:
     async with harness.client("hasty") as client:
@@ -22,7 +21,6 @@ async def test_an_operator_who_switches_it_off_takes_back_the_offer_and_the_mark
         assert end.frame["result"]["stopReason"] == "end_turn"
 
 
-@pytest.mark.requirement("R28")
 @fan(dialects=ASKING)
 async def test_a_client_that_never_says_it_is_told_after_the_time_of_the_operator(harness: Harness) -> None:
     async with harness.client("hasty") as client:

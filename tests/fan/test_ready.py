@@ -1,4 +1,4 @@
-"""`session/ready`: a client that says it is told nothing of its own accord before, and everything after."""
+"""`session/ready`: a client that sends it receives no unsolicited updates before, and all of them after."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from tests.fan.matrix import AGENTS, ASKING, fan
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.requirement("R26", "R27")
 @fan(dialects=ASKING, agents=AGENTS)
 async def test_nothing_is_told_before_ready_and_then_all_of_it_once_in_order(harness: Harness) -> None:
     async with harness.client() as client:
         names = {await client.new(settled=False): name for name in ("session/ready", "_session/ready")}
-        # The agent has said the same of a later session: it is not the agent that we wait for.
+        # The agent has sent the same in a later session: we do not wait for the agent.
         await client.new()
         await client.echo()
         for session_id, name in names.items():
@@ -28,7 +27,6 @@ async def test_nothing_is_told_before_ready_and_then_all_of_it_once_in_order(har
             assert own_words(client.updates(session_id)).count("usage_update") == 1
 
 
-@pytest.mark.requirement("R29")
 @fan(dialects=ASKING, agents=AGENTS)
 async def test_a_prompt_counts_as_ready_and_no_word_is_lost(harness: Harness) -> None:
     async with harness.client() as client:
@@ -40,13 +38,12 @@ async def test_a_prompt_counts_as_ready_and_no_word_is_lost(harness: Harness) ->
         assert own_words(told[:first])[-4:] == WORDS
 
 
-@pytest.mark.requirement("R29")
-@fan(dialects=ASKING, agents=AGENTS)
+@fan(dialects=ASKING)
 async def test_the_history_of_a_load_is_not_held_back(harness: Harness) -> None:
     async with harness.client() as first, harness.another(first) as client:
         session_id = await first.new()
         await first.run(session_id, f"say 1 {harness.word}")
         begun = len(client.frames)
         answer = await client.load(session_id)
-        # We have not said that we are ready for it, and have it all before the answer.
+        # The client has not sent ready for it, and has received all of it before the answer.
         assert client.texts(session_id, begun, client.place(answer)) == [harness.word]

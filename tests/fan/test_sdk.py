@@ -11,41 +11,39 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
-from tests.cli.rig import PROGRAM, environment
+from tests.cli.rig import environment
 from tests.fan.harness import Harness, tool_calls
-from tests.fan.matrix import ASKING, Transport, fan
+from tests.fan.matrix import ASKING, fan
 from tests.fan.programs import TOKEN, Way
 from tests.support.heard import WAIT_S
+from tests.support.limited import LIMITED
 
 from turnwire.client import Client, Question, Update, connect
-from turnwire.core.view.transcript import Message
 from turnwire.errors import ContentRefused
+from turnwire.projections.view.transcript import Message
 
 pytestmark = pytest.mark.anyio
 
-SPOKEN: tuple[Transport, ...] = ("stdio", "http1", "websocket")
-"""What our client speaks without TLS."""
 OWN = ["available_commands_update", "available_commands_update", "session_info_update", "usage_update"]
 
 
 @asynccontextmanager
 async def opened(harness: Harness) -> AsyncGenerator[Client]:
-    """Our client with this pair's agent behind this pair's transport."""
+    """Connect our client to this pair's agent over this pair's transport."""
     way: Way = "held-to-v1" if harness.pair.dialect == "v1plus" else "usual"
     with anyio.fail_after(2 * WAIT_S):
         if harness.pair.transport == "stdio":
             program = harness.programs.program(harness.pair.agent)
-            command = [*PROGRAM, "stdio", *harness.programs.flags(program, way)]
+            command = [*LIMITED, "stdio", *harness.programs.flags(program, way)]
             opening = connect(command, env=environment(program.home))
         else:
             url = harness.host(way).url + "/acp"
-            opening = connect(url if harness.pair.transport == "http1" else f"ws{url[4:]}", token=TOKEN)
+            opening = connect(url if harness.pair.transport == "http" else f"ws{url[4:]}", token=TOKEN)
         async with opening as client:
             yield client
 
 
-@pytest.mark.requirement("R2", "R46", "R47", "R51", "R52", "R55", "R56")
-@fan(transports=SPOKEN, dialects=ASKING)
+@fan(dialects=ASKING)
 async def test_a_session_is_opened_and_its_turns_end_when_all_is_handled(harness: Harness) -> None:
     handled: list[Update] = []
     has_own = anyio.Event()
@@ -59,7 +57,7 @@ async def test_a_session_is_opened_and_its_turns_end_when_all_is_handled(harness
                 has_own.set()
 
         session = await client.new_session(harness.programs.cwd)
-        # It waits for ready as long as it takes, so we have said it; and what was held back came all.
+        # It waits for ready without limit, so the client has sent it; and all held updates arrived.
         await has_own.wait()
         assert [each.kind for each in handled if each.kind in OWN][-4:] == OWN
         handled.clear()
@@ -76,8 +74,7 @@ async def test_a_session_is_opened_and_its_turns_end_when_all_is_handled(harness
         assert sum(each.role == "user" for each in messages) == 2, "a prompt and its echo are one"
 
 
-@pytest.mark.requirement("R48", "R49", "R50")
-@fan(transports=SPOKEN, dialects=ASKING)
+@fan(dialects=ASKING)
 async def test_a_cancelled_turn_leaves_nothing_open_and_hears_the_agent_to_its_end(harness: Harness) -> None:
     async with opened(harness) as client:
         session, gate = await client.new_session(harness.programs.cwd), harness.gate()
@@ -96,7 +93,7 @@ async def test_a_cancelled_turn_leaves_nothing_open_and_hears_the_agent_to_its_e
         async for update in turn:
             if update.text == "stopping":
                 break
-        # The agent has heard of the question's end before that of the cancel.
+        # The agent was notified of the request's end before that of the cancel.
         assert await tool_calls(session) == {"t1": ("pending", True), "t2": ("failed", True)}
         gate.touch()
         assert (await turn).stop_reason == "cancelled"

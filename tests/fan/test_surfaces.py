@@ -1,4 +1,4 @@
-"""The daemon around `/acp`: what a POST is answered, what REST sees, which words are read, what a loss costs."""
+"""The daemon around `/acp`: responses to POSTs, REST's view, accepted spellings, effects of a loss."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from tests.server.reading import is_end, reading
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.requirement("R70")
-@fan(transports=["http1", "http2"])
+@fan(transports=["http"], agents=["v1"])
 async def test_a_prompt_is_taken_with_202_and_answered_on_the_stream(harness: Harness) -> None:
     async with harness.client() as client:
         assert isinstance(client, HttpClient)
@@ -28,7 +27,6 @@ async def test_a_prompt_is_taken_with_202_and_answered_on_the_stream(harness: Ha
         assert client.on(session_id, await client.answer(request_id))
 
 
-@pytest.mark.requirement("R71", "R72")
 @fan(transports=SERVED)
 async def test_both_surfaces_see_the_prompts_of_both(harness: Harness) -> None:
     async with harness.client() as client, harness.rest() as rest:
@@ -54,7 +52,6 @@ async def test_both_surfaces_see_the_prompts_of_both(harness: Harness) -> None:
             assert len(shown) == 1
 
 
-@pytest.mark.requirement("R73")
 @fan()
 async def test_an_agent_may_say_stop_reason_and_we_never_do(harness: Harness) -> None:
     async with harness.client() as client:
@@ -69,8 +66,7 @@ async def test_an_agent_may_say_stop_reason_and_we_never_do(harness: Harness) ->
         assert "max_tokens" in said
 
 
-@pytest.mark.requirement("R74")
-@fan(transports=SERVED)
+@fan(transports=SERVED, agents=["v1"])
 async def test_a_lost_stream_or_socket_cancels_nothing_and_misses_nothing(harness: Harness) -> None:
     async with harness.client() as client, harness.client() as other:
         session_id, gate = await client.new(), harness.gate()
@@ -80,7 +76,7 @@ async def test_a_lost_stream_or_socket_cancels_nothing_and_misses_nothing(harnes
         await other.ready(session_id)
         await client.lose()
         gate.touch()
-        # It ends while nobody hears it there.
+        # It ends while no client receives it there.
         await other.says(session_id, "last")
         await client.come_back()
         end = await client.end(session_id, request_id)

@@ -1,6 +1,6 @@
-"""The transports of a bare client: pipes, Streamable HTTP in both versions, a WebSocket.
+"""The transports of a bare client: pipes, Streamable HTTP, a WebSocket.
 
-Each gives an open client that has initialized and reads all the time. Everything ends with its block.
+Each yields an open client that is initialized and reads all the time. Everything ends with its block.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def request(method: str, params: Json, request_id: int | str) -> Json:
 
 
 class PipedClient(Client):
-    """Over the pipes of a process. One at a time; the process stays what it is between two of them."""
+    """A client over the pipes of a process. One at a time; the process retains its state between two of them."""
 
     def __init__(self, pair: Pair, programs: Programs, process: StdioProcess) -> None:
         super().__init__(pair, programs.cwd, process.numbers)
@@ -56,7 +56,7 @@ class PipedClient(Client):
                 self.take(json.loads(line))
 
     async def greet(self) -> None:
-        """The first of all clients of a process says hello, after it has tried what may not come before."""
+        """Initialize the first client of a process, after it has tried requests that may not come before."""
         process = self._process
         if not process.agreed:
             process.early = await self.answer(await self.ask("session/new", cwd=self.cwd, mcpServers=[]))
@@ -93,10 +93,10 @@ class HttpClient(Client):
         self._streams: dict[str | None, anyio.CancelScope] = {}
         self._cursors: dict[str | None, str] = {}
         self._came_on: dict[int, str | None] = {}
-        """The session on whose stream each frame came, by its place among the frames."""
+        """The session on whose stream each frame came, by its index among the frames."""
 
     def on(self, session_id: str | None, frame: Json) -> bool:
-        """Whether a frame came on the stream of this session; none: of the connection."""
+        """Return True if a frame came on the stream of this session; None: of the connection."""
         return self._came_on[self.place(frame)] == session_id
 
     async def greet(self, *, knocks: bool) -> None:
@@ -158,7 +158,7 @@ class HttpClient(Client):
 @asynccontextmanager
 async def over_http(pair: Pair, programs: Programs, host: Host, *, knocks: bool) -> AsyncGenerator[Client]:
     async with (
-        open_web(host.url, http2=pair.transport == "http2") as web,
+        open_web(host.url) as web,
         anyio.create_task_group() as tasks,
     ):
         client = HttpClient(pair, programs, web, tasks)

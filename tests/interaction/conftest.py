@@ -1,8 +1,9 @@
-"""End to end in one process: every test here runs against each dialect of the agent and each engine of the log."""
+"""End to end in one process, against each dialect of the agent."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+import gc
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TypeAlias, cast
@@ -12,15 +13,15 @@ from tests.support.clients import Connected, seated, seated_over_http
 from tests.support.driving import World, open_world
 
 from turnwire.limits import Limits
-from turnwire.log import Durability, EventLog, MemoryEventLog, SqliteEventLog
-from turnwire.testing import AgentOptions, Profile
+from turnwire.log import Durability, EventLog, SqliteEventLog
+from turnwire_testing import AgentOptions, Profile
 
 OpenWorld: TypeAlias = Callable[..., AbstractAsyncContextManager[World]]
 
 
 @pytest.fixture(params=["embedded", "http"])
 def connected(request: pytest.FixtureRequest) -> Connected:
-    """A client of the SDK, with an agent of its own and with a daemon: programs see no difference."""
+    """Provide a client of the SDK, with a private agent or with a daemon: programs see no difference."""
     return seated if request.param == "embedded" else seated_over_http
 
 
@@ -29,23 +30,21 @@ def profile(request: pytest.FixtureRequest) -> Profile:
     return cast("Profile", request.param)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def engine(request: pytest.FixtureRequest) -> str:
-    return cast("str", request.param)
+@pytest.fixture
+def has_small_heap() -> Generator[None]:
+    """Exclude the objects of other tests from garbage collection, which they make slow."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture
-def world(profile: Profile, engine: str, tmp_path: Path) -> OpenWorld:
-    """`async with world(...) as w`: a node on the log of this test; a second one finds what the first one wrote."""
-
-    memory = MemoryEventLog()
+def world(profile: Profile, tmp_path: Path) -> OpenWorld:
+    """Open a node on the SQLite log of this test. A second one continues where the first one stopped."""
+    path = tmp_path / "log.db"
 
     @asynccontextmanager
     async def one_log() -> AsyncGenerator[EventLog]:
-        if engine == "memory":
-            yield memory
-            return
-        path = tmp_path / "log.db"
         async with await SqliteEventLog.open(path, limits=Limits(), durability=Durability.NORMAL) as log:
             yield log
 

@@ -1,4 +1,4 @@
-"""What an agent offers, what is set at it, and what the operator's rules answer for the users."""
+"""An agent's options, their values, and the operator's rules that answer for the users."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from msgspec import UNSET, Raw, json
 from tests.support.agents import HandSource
 from tests.support.driving import World, content
 
-from turnwire.core import events as ev
-from turnwire.core.inputs import ModeSet, Prompt
-from turnwire.core.policy import read_rules
 from turnwire.errors import LocalProtocolError, RemoteProtocolError
+from turnwire.hosting.permission_rules import Rules
 from turnwire.ids import PromptId, SessionId
 from turnwire.log import MemoryEventLog
 from turnwire.runtime.node import open_node
-from turnwire.runtime.permission_rules import Rules
-from turnwire.testing import ManualClock, Profile
-from turnwire.testing.patience import quiet
-from turnwire.testing.scripted.agent import ScriptedSource
+from turnwire.session import events as ev
+from turnwire.session.inputs import ModeSet, Prompt
+from turnwire.session.policy import read_rules
+from turnwire_testing import ManualClock, Profile
+from turnwire_testing.patience import quiet
+from turnwire_testing.scripted.agent import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""What a program gives with a wrong type: refused before anything is asked, and nothing is lost by it."""
+"""Arguments of a wrong type: rejected before anything is sent, and nothing is lost by it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from tests.support.clients import Connected, seated
 from tests.support.driving import open_world
 
-from turnwire.core.inputs import Asked, Prompt, Rename, UpdatePrompt
 from turnwire.errors import LocalProtocolError
 from turnwire.ids import PromptId
 from turnwire.limits import Limits
 from turnwire.log import Durability, MemoryEventLog, SqliteEventLog
+from turnwire.session.inputs import Asked, Prompt, Rename, UpdatePrompt
 from turnwire.wire.jsonrpc import raw
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +44,7 @@ CONTENTS: list[Any] = [5, HALF, []]
 
 
 class Name(str):
-    """A text of a type of the program's own."""
+    """A subclass of `str` defined by the program."""
 
     __slots__ = ()
 

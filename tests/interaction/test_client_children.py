@@ -1,4 +1,4 @@
-"""Child sessions as a program with the SDK sees them: in process, and behind a daemon."""
+"""Child sessions as a program with the SDK sees them: in process, and with a daemon."""
 
 from __future__ import annotations
 

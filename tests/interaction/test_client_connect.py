@@ -8,8 +8,8 @@ from tests.support.agents import HandSource
 
 from turnwire.client import connect
 from turnwire.errors import AgentLaunchFailed
-from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import Request
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

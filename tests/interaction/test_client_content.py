@@ -6,7 +6,7 @@ import pytest
 from tests.support.clients import Connected
 
 from turnwire.errors import ContentRefused
-from turnwire.testing import Profile
+from turnwire_testing import Profile
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""What the page about the client shows, and the examples, work as they stand."""
+"""The code on the page about the client, and the examples, work unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import turnwire
 from turnwire.client import Client, Session
 
 ROOT = Path(__file__).resolve().parents[2]
-AGENT = [sys.executable, "-m", "turnwire.testing.agent"]
+AGENT = [sys.executable, "-m", "turnwire_testing.agent"]
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "client.md").read_text(), re.MULTILINE | re.DOTALL)
 PROGRAMS = [block for block in BLOCKS if "import sys" in block]
 DAEMON_PIECES = [block for block in BLOCKS if "TOKEN" in block]
@@ -47,16 +47,16 @@ def test_a_program_of_the_page_runs(number: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("number", range(len(PIECES)))
-async def test_a_piece_of_the_page_holds(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_snippets_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"turnwire": turnwire, "AGENT": AGENT}
-    body = textwrap.indent(PIECES[number], "    ")
-    exec(f"async def piece(client, session):\n{body}", names)
-    piece = cast("Callable[[Client, Session], Awaitable[None]]", names["piece"])
-    with anyio.fail_after(LONG_S):
-        async with turnwire.connect(AGENT) as client:
-            await piece(client, await client.new_session("."))
+    for number, text in enumerate(PIECES):
+        body = textwrap.indent(text, "    ")
+        exec(compile(f"async def piece(client, session):\n{body}", f"snippet {number}: {text}", "exec"), names)
+        piece = cast("Callable[[Client, Session], Awaitable[None]]", names["piece"])
+        with anyio.fail_after(LONG_S):
+            async with turnwire.connect(AGENT) as client:
+                await piece(client, await client.new_session("."))
 
 
 @pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""A handler that raises the exception that cancels: its own error, unless somebody has cancelled the program."""
+"""A handler that raises the cancellation exception: treated as its error, unless the program was cancelled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.clients import Connected, seated
 
 from turnwire.client import Question, Session, TurnResult, Update
 from turnwire.errors import LocalProtocolError
-from turnwire.testing.patience import quiet
+from turnwire_testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ def plain(_: object) -> None:
 
 
 async def waiting(_: object) -> None:
-    """Waits for something that it has cancelled itself, as programs do that stop what they had begun."""
+    """Wait for a task that this handler has cancelled itself, as programs do that stop their own work."""
     begun = asyncio.get_running_loop().create_future()
     begun.cancel()
     await begun

@@ -1,4 +1,4 @@
-"""Turns that the program holds while later ones end: still drained, still with what their handlers raised."""
+"""Turns that the program holds while later ones end: still drained, and still with their handlers' errors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tests.support.clients import Connected
 
 from turnwire.client import Turn, TurnResult, Update
 from turnwire.limits import Limits
-from turnwire.testing.patience import quiet
+from turnwire_testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 
 LIMITS = Limits(remembered_turns=1)
 
 
-@pytest.mark.requirement("R2", "G12")
+@pytest.mark.guarantee("G12")
 async def test_a_turn_with_an_unfinished_handler_call_is_not_drained_after_many_later_turns(
     connected: Connected,
 ) -> None:
@@ -74,6 +74,7 @@ async def test_a_turn_that_is_not_drained_is_remembered_and_takes_no_place_of_th
         assert (await seat.session.completed("first")).text == "first"
 
 
+@pytest.mark.usefixtures("has_small_heap")
 async def test_what_handlers_raised_stays_with_a_turn_that_the_program_holds(
     connected: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,4 +1,4 @@
-"""A client from opening to closing: many sessions, nothing left behind, and who hears that it is over."""
+"""A client from opening to closing: many sessions, no leaks, and notification of the end."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.support.clients import WAIT_S, Connected, seated
 from turnwire.client import Client, Session, Turn, Update, connect, embedded
 from turnwire.client.attachment import Attachment
 from turnwire.errors import ClientClosed, ConfigError, PositionLost, SessionNotFound, TurnError
+from turnwire.hosting.source import AgentHandle
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
-from turnwire.runtime.source import AgentHandle
-from turnwire.testing import Profile
-from turnwire.testing.patience import quiet
-from turnwire.testing.scripted.agent import ScriptedSource
+from turnwire_testing import Profile
+from turnwire_testing.patience import quiet
+from turnwire_testing.scripted.agent import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 
@@ -126,7 +126,7 @@ async def test_cancelling_the_program_passes_through_the_client() -> None:
 
 
 class Closing:
-    """A source that notes that it was closed."""
+    """A source that records its close."""
 
     def __init__(self, source: ScriptedSource) -> None:
         self._source = source
@@ -171,8 +171,8 @@ async def test_turns_leave_no_task_behind_while_the_client_is_open() -> None:
         assert len(asyncio.all_tasks()) == tasks
 
 
-@pytest.mark.requirement("R2", "G12")
-async def test_a_hundred_sessions_run_side_by_side_and_each_keeps_its_order() -> None:
+@pytest.mark.guarantee("G12")
+async def test_many_sessions_run_in_parallel_and_each_keeps_its_order() -> None:
     counted: dict[str, list[str]] = {}
 
     async def run(client: Client, session: Session) -> None:
@@ -186,9 +186,9 @@ async def test_a_hundred_sessions_run_side_by_side_and_each_keeps_its_order() ->
         assert result.text == "".join(counted[session.session_id])
 
     async with seated() as seat, anyio.create_task_group() as tasks:
-        for _ in range(100):
+        for _ in range(40):
             tasks.start_soon(run, seat.client, await seat.client.new_session())
-    assert len(counted) == 100
+    assert len(counted) == 40
 
 
 @pytest.mark.parametrize("profile", ["v1", "v2"])
@@ -209,7 +209,7 @@ async def test_a_long_session_keeps_a_bounded_log_and_its_whole_view(
             head = await logs[0].head(seat.session.session_id)
             most, last = max(most, head.head - head.first + 1), head.head
         assert last > 900
-        # Twice the bound, and what one turn may bring before the walk comes to look.
+        # Twice the bound, plus the events of one turn before the next sweep.
         assert most <= 2 * 100 + 2 * 45
         view = await seat.session.view()
         assert len(view.turns) == 30
@@ -257,6 +257,7 @@ def attachments() -> int:
     return len([each for each in gc.get_objects() if isinstance(each, Attachment)])
 
 
+@pytest.mark.usefixtures("has_small_heap")
 async def test_sessions_that_are_closed_and_let_go_leave_nothing_behind() -> None:
     async with seated() as seat:
         await seat.session.prompt("say 1 x")
@@ -319,14 +320,15 @@ async def test_an_empty_command_is_refused_before_anything_starts() -> None:
         connect([])
 
 
-@pytest.mark.parametrize("agent", [None, 5, object(), [1], b"x", {"a": 1}, ["agent", None], "'open"])
-async def test_what_is_no_agent_is_refused_with_what_to_give(
-    agent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_connecting_to_anything_but_an_agent_says_what_to_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A user without daemons: nothing at all would mean the one that runs.
+    # Without a running daemon, to which `connect()` would connect.
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"give|text"):
-        connect(agent)
+    wrong: list[Any] = [None, 5, object(), [1], b"x", {"a": 1}, ["agent", None], "'open"]
+    for agent in wrong:
+        with pytest.raises(ConfigError, match=r"give|text"):
+            connect(agent)
 
 
 async def test_a_client_is_entered_once_and_a_second_time_harms_nothing() -> None:

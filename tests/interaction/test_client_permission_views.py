@@ -1,4 +1,4 @@
-"""What a permission handler can look at: title, tool call, command, change, form; of v1 and v2 alike."""
+"""The fields of a permission request for handlers: title, tool call, command, change, form; of v1 and v2 alike."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DIFF_V2 = {
 
 
 async def asked(version: int, *steps: dict[str, Any]) -> PermissionRequest:
-    """What a raw agent of this version asks."""
+    """Return the request of a raw agent of this version."""
     seen: list[PermissionRequest] = []
     async with turnwire.connect([sys.executable, str(AGENT), str(version)]) as client:
         session = await client.new_session("/")

@@ -1,4 +1,4 @@
-"""Questions of the agent: answered by a function, left open, withdrawn."""
+"""Requests of the agent: answered by a function, left open, withdrawn."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.clients import Connected, seated
+from tests.support.clients import EACH_DIALECT, Connected, seated
 
 from turnwire.client import Question
 from turnwire.client.permission import Option
 from turnwire.errors import InvalidOption, LocalProtocolError
-from turnwire.testing import Profile
-from turnwire.testing.patience import quiet
+from turnwire_testing import Profile
+from turnwire_testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 
-PROFILES: list[Profile] = ["v1", "v1plus", "v2"]
 
-
-@pytest.mark.parametrize("profile", PROFILES)
+@EACH_DIALECT
 async def test_a_function_answers_with_an_option(connected: Connected, profile: Profile) -> None:
     async with connected(profile) as seat:
         asked: list[Question] = []
@@ -86,8 +84,7 @@ async def test_a_question_left_open_is_answered_later_and_only_once(connected: C
         assert (await turn).text == "selected b"
 
 
-@pytest.mark.requirement("R49")
-@pytest.mark.parametrize("profile", PROFILES)
+@EACH_DIALECT
 async def test_a_cancel_answers_the_question_and_gives_the_function_up(
     connected: Connected, profile: Profile
 ) -> None:

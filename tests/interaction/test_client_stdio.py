@@ -1,4 +1,4 @@
-"""The client with agents that are processes of their own."""
+"""The client with agents that are separate processes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from msgspec import json
 import turnwire
 from turnwire.client import Update
 from turnwire.errors import AgentLaunchFailed, AgentUnavailable, AuthRequired, TurnError
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
-AGENT = [sys.executable, "-m", "turnwire.testing.agent"]
+AGENT = [sys.executable, "-m", "turnwire_testing.agent"]
 
 
-@pytest.mark.requirement("R80", "G12")
+@pytest.mark.guarantee("G12")
 @pytest.mark.parametrize("profile", ["v1", "v1plus", "v2"])
 async def test_a_real_agent_is_drained_when_the_await_returns(profile: str, tmp_path: Path) -> None:
     heard: list[str] = []
@@ -62,13 +62,12 @@ async def test_a_command_that_does_not_exist_opens_no_session_and_leaves_none() 
             assert await client.sessions() == []
 
 
-@pytest.mark.requirement("R84")
 async def test_a_new_session_is_returned_when_the_agent_has_it_and_was_told_that_we_are_ready() -> None:
     agent = [*AGENT, "--profile", "v1plus", "--after", "commands early"]
     with anyio.fail_after(WAIT_S):
         async with turnwire.connect(agent) as client:
             session = await client.new_session()
-            # The agent holds its commands until it hears `session/ready`; nobody has prompted it.
+            # The agent holds its commands until it receives `session/ready`; no prompt was sent.
             heard = anyio.Event()
 
             @session.on_update

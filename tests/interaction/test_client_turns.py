@@ -1,13 +1,12 @@
-"""What a program does with a turn: await it, loop over it, change it, stop it."""
+"""A program's uses of a turn: await it, iterate over it, change it, stop it."""
 
 from __future__ import annotations
 
 import anyio
 import pytest
-from tests.support.clients import Connected, script, seated
+from tests.support.clients import EACH_DIALECT, Connected, script, seated
 
 from turnwire.client import Steered, Turn, TurnResult
-from turnwire.core.events import SteerRefusal
 from turnwire.errors import (
     IdempotencyConflict,
     LocalProtocolError,
@@ -17,16 +16,14 @@ from turnwire.errors import (
     TurnError,
 )
 from turnwire.limits import Limits
-from turnwire.testing import AgentOptions, ManualClock, Profile
+from turnwire.session.events import SteerRefusal
 from turnwire.wire.schema.common import TextContent
+from turnwire_testing import AgentOptions, ManualClock, Profile
 
 pytestmark = pytest.mark.anyio
 
-PROFILES: list[Profile] = ["v1", "v1plus", "v2"]
 
-
-@pytest.mark.requirement("R52", "R80")
-@pytest.mark.parametrize("profile", PROFILES)
+@EACH_DIALECT
 async def test_a_turn_gives_its_text_and_its_stop_reason(connected: Connected, profile: Profile) -> None:
     async with connected(profile) as seat:
         result = await seat.session.prompt('say 3 "hello "')
@@ -34,7 +31,7 @@ async def test_a_turn_gives_its_text_and_its_stop_reason(connected: Connected, p
         assert result.ending == {"v1": "response", "v1plus": "marker", "v2": "idle"}[profile]
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@EACH_DIALECT
 async def test_a_loop_over_a_turn_gives_its_updates_in_order_and_ends_with_it(
     connected: Connected, profile: Profile
 ) -> None:
@@ -103,8 +100,7 @@ async def test_content_may_be_blocks_as_dicts_or_structs(connected: Connected) -
             seat.session.prompt([])
 
 
-@pytest.mark.requirement("R80")
-@pytest.mark.parametrize("profile", PROFILES)
+@EACH_DIALECT
 async def test_a_turn_that_the_agent_fails_raises_with_what_the_agent_said(
     connected: Connected, profile: Profile
 ) -> None:
@@ -168,7 +164,6 @@ async def test_the_same_key_is_the_same_prompt_while_it_runs_and_after_it_ended(
             await seat.session.prompt("another", key="k")
 
 
-@pytest.mark.requirement("R43")
 async def test_a_waiting_prompt_is_edited_moved_and_removed_until_it_starts(connected: Connected) -> None:
     async with connected() as seat:
         running = seat.session.prompt("gate g")
@@ -187,8 +182,8 @@ async def test_a_waiting_prompt_is_edited_moved_and_removed_until_it_starts(conn
             await two.edit("too late")
 
 
-@pytest.mark.requirement("R48", "R50", "G8")
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.guarantee("G8")
+@EACH_DIALECT
 async def test_a_cancelled_turn_still_gives_what_the_agent_sent_and_marks_open_tool_calls(
     connected: Connected, profile: Profile
 ) -> None:
@@ -218,7 +213,6 @@ async def test_cancelling_the_session_leaves_the_queue(connected: Connected) -> 
         assert (await waiting).text == "x"
 
 
-@pytest.mark.requirement("R53")
 async def test_no_time_passes_in_telling_that_a_turn_ended() -> None:
     clock = ManualClock()
     async with seated(clock=clock) as seat:
@@ -255,14 +249,12 @@ async def test_an_interrupting_prompt_goes_next_and_a_steering_one_joins(connect
         assert order == ["now", "later"]
 
 
-@pytest.mark.requirement("R54")
 async def test_a_repeated_idle_of_a_v2_agent_ends_nothing(connected: Connected) -> None:
     async with connected("v2", AgentOptions(repeat_idle=3)) as seat:
         texts = [(await seat.session.prompt(f"say 1 {number}")).text for number in range(5)]
         assert texts == ["0", "1", "2", "3", "4"]
 
 
-@pytest.mark.requirement("R55")
 async def test_a_prompt_is_in_the_transcript_once_though_the_agent_repeats_it(connected: Connected) -> None:
     async with connected("v2") as seat:
         await seat.session.prompt("hello")

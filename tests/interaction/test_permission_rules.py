@@ -1,4 +1,4 @@
-"""Rules of the operator from the frames of an agent to its answer: what was said of a call counts later."""
+"""Rules of the operator from the frames of an agent to its answer: earlier updates of a call count later."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.support.acp import V1, V2
 from tests.support.agents import HandAgent, HandSource
 from tests.support.driving import events_of, fall_idle, of, prompt
 
-from turnwire.core import events as ev
-from turnwire.core.policy import read_rules
+from turnwire.hosting.permission_rules import Rules
 from turnwire.ids import SessionId
 from turnwire.log import MemoryEventLog
 from turnwire.runtime.node import Node, open_node
-from turnwire.runtime.permission_rules import Rules
-from turnwire.testing import ManualClock
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire.session import events as ev
+from turnwire.session.policy import read_rules
+from turnwire_testing import ManualClock
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 

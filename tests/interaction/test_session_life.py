@@ -1,4 +1,4 @@
-"""A session over its whole life, in every dialect: early words, floods, many readers, restarts."""
+"""A session over its whole life, in every dialect: early updates, floods, many readers, restarts."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import anyio.lowlevel
 import pytest
 from tests.support.driving import World, check_ends, events_of, of, open_world, prompt, stored, texts
 
-from turnwire.core import events as ev
-from turnwire.core.codec import decode, encode_state
-from turnwire.core.evolve import fold
-from turnwire.core.inputs import Cancel
-from turnwire.core.state import NOTHING
 from turnwire.errors import LimitExceeded, SessionNotFound, TurnwireError
 from turnwire.ids import PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.log.base import Position
 from turnwire.runtime.node import Fork
-from turnwire.testing import AgentOptions
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire.session import events as ev
+from turnwire.session.codec import decode, encode_state
+from turnwire.session.evolve import fold
+from turnwire.session.inputs import Cancel
+from turnwire.session.state import NOTHING
+from turnwire_testing import AgentOptions
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -97,7 +97,7 @@ async def test_more_sessions_than_the_limit_are_refused() -> None:
 # -- before the first prompt ---------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("G6", "R41")
+@pytest.mark.guarantee("G6")
 async def test_early_words_are_all_kept_in_order_behind_the_start_of_the_agent(world: OpenWorld) -> None:
     async with world(EARLY) as w:
         await w.until_update("usage_update")
@@ -109,7 +109,7 @@ async def test_early_words_are_all_kept_in_order_behind_the_start_of_the_agent(w
     assert all(each.prompt_id is None and each.after is None for each in of(events, ev.SessionUpdated))
 
 
-@pytest.mark.requirement("G6", "R41")
+@pytest.mark.guarantee("G6")
 async def test_early_words_and_an_early_prompt_do_not_disturb_each_other(world: OpenWorld) -> None:
     async with world(EARLY) as w:
         await w.prompt("say 1 answer")
@@ -123,7 +123,6 @@ async def test_early_words_and_an_early_prompt_do_not_disturb_each_other(world: 
     assert texts(events, "p1").count("answer") == 1
 
 
-@pytest.mark.requirement("R47")
 async def test_an_agent_that_waits_for_ready_loses_no_word_in_any_session() -> None:
     async with open_world(MemoryEventLog(), "v1plus", EARLY) as w:
         for name in ("s1", "s2"):
@@ -136,7 +135,7 @@ async def test_an_agent_that_waits_for_ready_loses_no_word_in_any_session() -> N
 # -- floods --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("G1", "R75")
+@pytest.mark.guarantee("G1")
 async def test_a_flood_arrives_whole_and_in_order_in_few_commits(world: OpenWorld) -> None:
     async with world(limits=Limits(ring_events=16)) as w:
         await w.prompt("flood 20000")
@@ -153,7 +152,7 @@ async def test_a_flood_arrives_whole_and_in_order_in_few_commits(world: OpenWorl
     assert texts(events, "p1") == [str(number) for number in range(20_000)]
 
 
-@pytest.mark.requirement("R9", "G8")
+@pytest.mark.guarantee("G8")
 async def test_a_cancel_is_heard_in_the_middle_of_a_flood(world: OpenWorld) -> None:
     async with world(limits=Limits(agent_inputs=16, batch_inputs=16)) as w:
         await w.prompt("repeat 100000 flood 100")
@@ -167,9 +166,9 @@ async def test_a_cancel_is_heard_in_the_middle_of_a_flood(world: OpenWorld) -> N
     assert said[:1000] == [str(number % 100) for number in range(min(1000, len(said)))]
 
 
-@pytest.mark.requirement("R9", "G8")
+@pytest.mark.guarantee("G8")
 async def test_a_session_that_floods_keeps_no_other_waiting(world: OpenWorld) -> None:
-    """The bound is generous: what holds the loop is a few milliseconds of work on a machine that others use too."""
+    """The loop is held for a few milliseconds of CPU at a time. Real time would count other programs too."""
     async with world() as w:
         other = await w.node.create("/work", session_id=SessionId("s2"))
         await w.until_kind(ev.AgentStarted, other)
@@ -178,17 +177,17 @@ async def test_a_session_that_floods_keeps_no_other_waiting(world: OpenWorld) ->
         async def watch() -> None:
             nonlocal longest
             while flooding:
-                begun = time.perf_counter()
+                begun = time.thread_time()
                 await anyio.lowlevel.checkpoint()
-                longest = max(longest, time.perf_counter() - begun)
+                longest = max(longest, time.thread_time() - begun)
 
         async with anyio.create_task_group() as tasks:
-            await w.prompt("flood 60000")
+            await w.prompt("flood 20000")
             await w.until_update('"99"')
             tasks.start_soon(watch)
             with anyio.fail_after(WAIT_S):
                 await w.node.submit(other, prompt("say 1 hi", "p2"))
-            assert len(texts(await w.events())) < 60_000, "it was answered in the middle of the flood"
+            assert len(texts(await w.events())) < 20_000, "it was answered in the middle of the flood"
             await w.end()
             flooding = False
         await w.end("p2", other)
@@ -214,7 +213,7 @@ async def visit(w: World, frames: list[bytes], pages_per_visit: int) -> bool:
     return False
 
 
-@pytest.mark.requirement("G8", "G9", "R62", "R76", "R79")
+@pytest.mark.guarantee("G8", "G9")
 async def test_readers_that_come_leave_and_return_see_one_order_and_disturb_nothing(world: OpenWorld) -> None:
     async with world(limits=TINY) as w:
         seen: list[list[bytes]] = [[] for _ in range(8)]
@@ -239,7 +238,7 @@ async def test_readers_that_come_leave_and_return_see_one_order_and_disturb_noth
         assert len(frames) >= 500
 
 
-@pytest.mark.requirement("G8")
+@pytest.mark.guarantee("G8")
 async def test_a_prompter_that_leaves_at_once_has_its_turn_all_the_same(world: OpenWorld) -> None:
     async with world() as w:
         async with anyio.create_task_group() as tasks:
@@ -253,7 +252,7 @@ async def test_a_prompter_that_leaves_at_once_has_its_turn_all_the_same(world: O
 # -- the log is all there is ---------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R78", "G1")
+@pytest.mark.guarantee("G1")
 async def test_live_state_is_the_fold_of_the_log_and_turns_can_be_told_from_it_alone(world: OpenWorld) -> None:
     async with world() as w:
         await w.prompt("say 2 one\ntool t1", "p1")
@@ -278,7 +277,7 @@ async def test_live_state_is_the_fold_of_the_log_and_turns_can_be_told_from_it_a
     }
 
 
-@pytest.mark.requirement("G1", "G3", "G7", "R60")
+@pytest.mark.guarantee("G1", "G3", "G7")
 async def test_a_restart_ends_what_ran_runs_what_waited_and_knows_its_keys(
     world: OpenWorld,
 ) -> None:
@@ -302,7 +301,7 @@ async def test_a_restart_ends_what_ran_runs_what_waited_and_knows_its_keys(
     assert texts(events) == ["half", "second", "third"]
 
 
-@pytest.mark.requirement("G9", "R76")
+@pytest.mark.guarantee("G9")
 async def test_a_cursor_is_good_over_a_restart(world: OpenWorld) -> None:
     async with world() as w:
         await w.prompt("say 5 hello")

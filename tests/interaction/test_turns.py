@@ -1,4 +1,4 @@
-"""How turns end, in every dialect: once, after everything that belongs to them, and never by themselves."""
+"""Ends of turns, in every dialect: once, after all their updates, and never by themselves."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import anyio
 import pytest
 from tests.support.driving import World, check_ends, events_of, of, prompt, texts
 
-from turnwire.core import events as ev
-from turnwire.core.inputs import WhenBusy
-from turnwire.core.permissions import PermissionAnswer
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.testing import AgentOptions, Profile
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire.session import events as ev
+from turnwire.session.inputs import WhenBusy
+from turnwire.session.permissions import PermissionAnswer
+from turnwire_testing import AgentOptions, Profile
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ OpenWorld: TypeAlias = Callable[..., AbstractAsyncContextManager[World]]
 ENDING = {"v1": ev.Ending.RESPONSE, "v1plus": ev.Ending.MARKER, "v2": ev.Ending.IDLE}
 
 
-@pytest.mark.requirement("G3", "R60", "R61", "R75", "R78")
+@pytest.mark.guarantee("G3")
 async def test_a_turn_ends_once_after_all_that_belongs_to_it(world: OpenWorld, profile: Profile) -> None:
     async with world() as w:
         await w.prompt("say 3 hello\ntool t1\nplan a; b\nthink hm\nstop max_tokens")
@@ -40,7 +40,7 @@ async def test_a_turn_ends_once_after_all_that_belongs_to_it(world: OpenWorld, p
     assert type(events[-1]) is ev.TurnCompleted
 
 
-@pytest.mark.requirement("G3", "R60", "R78")
+@pytest.mark.guarantee("G3")
 async def test_an_error_of_the_agent_ends_the_turn_with_that_error(world: OpenWorld) -> None:
     async with world() as w:
         await w.prompt("say 1 before\nerror -32001 overloaded")
@@ -65,7 +65,7 @@ async def test_a_rejected_prompt_ends_and_the_session_goes_on(world: OpenWorld) 
         check_ends(await w.events())
 
 
-@pytest.mark.requirement("G5")
+@pytest.mark.guarantee("G5")
 async def test_silence_ends_nothing_and_one_word_of_a_person_settles_it(world: OpenWorld) -> None:
     async with world() as w:
         await w.prompt("say 1 final\nnever")
@@ -81,7 +81,7 @@ async def test_silence_ends_nothing_and_one_word_of_a_person_settles_it(world: O
         check_ends(await w.events())
 
 
-@pytest.mark.requirement("G8")
+@pytest.mark.guarantee("G8")
 async def test_a_cancel_ends_the_turn_as_cancelled_and_says_who(world: OpenWorld, profile: Profile) -> None:
     async with world() as w:
         await w.prompt("on-cancel say 1 stopping\nsay 1 working\nnever")
@@ -98,7 +98,7 @@ async def test_a_cancel_ends_the_turn_as_cancelled_and_says_who(world: OpenWorld
     assert not of(events, ev.CancelEscalated)
 
 
-@pytest.mark.requirement("G8", "G3")
+@pytest.mark.guarantee("G8", "G3")
 async def test_a_cancel_that_is_not_heard_climbs_until_the_agent_is_cut(world: OpenWorld) -> None:
     limits = Limits()
     async with world() as w:
@@ -121,7 +121,7 @@ async def test_a_cancel_that_is_not_heard_climbs_until_the_agent_is_cut(world: O
     assert [each.reason for each in of(events, ev.AgentExited)] == ["agent_exited"]
 
 
-@pytest.mark.requirement("G3", "R60")
+@pytest.mark.guarantee("G3")
 async def test_an_agent_that_is_cut_ends_the_turn_and_the_next_prompt_gets_a_fresh_one(world: OpenWorld) -> None:
     async with world() as w:
         await w.prompt("say 2 half\ngate cut")
@@ -140,7 +140,7 @@ async def test_an_agent_that_is_cut_ends_the_turn_and_the_next_prompt_gets_a_fre
     assert texts(events) == ["half", "half", "fresh"]
 
 
-@pytest.mark.requirement("G4")
+@pytest.mark.guarantee("G4")
 async def test_what_comes_after_the_end_is_kept_and_marked_and_in_no_turn(world: OpenWorld) -> None:
     async with world() as w:
         await w.prompt("say 1 inside\nafter say 2 late")
@@ -153,7 +153,6 @@ async def test_what_comes_after_the_end_is_kept_and_marked_and_in_no_turn(world:
     assert [(each.after, each.prompt_id) for each in late] == [("p1", None)] * 2
 
 
-@pytest.mark.requirement("R40")
 async def test_an_agent_that_speaks_while_idle_begins_no_turn(world: OpenWorld) -> None:
     async with world(AgentOptions(after="usage 1 100\ntitle Work")) as w:
         await w.until_update("Work")
@@ -267,7 +266,6 @@ async def test_two_sessions_on_one_agent_do_not_mix(world: OpenWorld) -> None:
             assert texts(events, "p1") == [session_id] * 50
 
 
-@pytest.mark.requirement("R4")
 async def test_garbage_unknown_kinds_and_answers_to_nobody_end_nothing(world: OpenWorld) -> None:
     async with world() as w:
         await w.prompt('garbage\nanswer-unknown-id\nupdate {"sessionUpdate":"brand_new","x":[1]}\nduplicate-answer')

@@ -11,18 +11,18 @@ from tests.interop.peers import OFFICIAL, Peer
 
 @pytest.fixture(scope="module", params=OFFICIAL, ids=lambda peer: peer.name)
 def peer(request: pytest.FixtureRequest) -> Peer:
-    """One of the official SDKs."""
+    """Return one of the official SDKs."""
     return request.param
 
 
 @pytest.fixture(scope="module")
 async def peer_host(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Host]:
-    """A node with that SDK's agent."""
+    """Run a node with that SDK's agent."""
     async with host(peer.command(tmp_path_factory.mktemp(peer.name))) as opened:
         yield opened
 
 
 @pytest.fixture
 async def talk(peer_host: Host) -> Talk:
-    """A new session with that agent."""
+    """Open a new session with that agent."""
     return await peer_host.talk()

@@ -1,6 +1,7 @@
-"""A session on a node with a real agent process: short words for what a test does with it.
+"""A session on a node with a real agent process: short functions for a test's actions.
 
-Takes a node and its log; gives answers and what the log then says. Never looks into the node. Waits are bounded.
+A node and its log are the input; answers and the log's events are the result. It never inspects the node. Waits are
+bounded.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ import msgspec
 from msgspec import Raw
 from tests.support.driving import Terminal, content, events_of, of
 
-from turnwire.core import events as ev
-from turnwire.core.codec import decode
-from turnwire.core.inputs import AnswerPermission, Cancel, Prompt
-from turnwire.core.queue import Accepted
+from turnwire.hosting.source import ProcessSource
 from turnwire.ids import PromptId, SessionId
 from turnwire.log import MemoryEventLog
 from turnwire.log.base import EventLog, Position
 from turnwire.runtime.node import Node, open_node
-from turnwire.runtime.source import ProcessSource
-from turnwire.testing.patience import WAIT_S
+from turnwire.session import events as ev
+from turnwire.session.codec import decode
+from turnwire.session.inputs import AnswerPermission, Cancel, Prompt
+from turnwire.session.queue import Accepted
+from turnwire_testing.patience import WAIT_S
 
 Event = TypeVar("Event", bound=ev.Event)
 
@@ -47,11 +48,11 @@ class Talk:
             return cast("Accepted", await self._node.submit(self.session_id, given)).prompt_id
 
     async def turn(self, text: str) -> Terminal:
-        """A whole turn."""
+        """Run a whole turn."""
         return await self.end(await self.prompt(text))
 
     async def said(self, text: str) -> str:
-        """A whole turn that ends well, and what the agent said in it."""
+        """Run a whole turn that succeeds, and return the agent's text in it."""
         ended = await self.turn(text)
         assert isinstance(ended, ev.TurnCompleted), ended
         return "".join(spoken(await self.events(), ended.prompt_id))
@@ -75,7 +76,7 @@ class Talk:
         raise AssertionError("the session ended first")
 
     async def until_said(self, text: str, prompt_id: PromptId) -> None:
-        """Until the agent has said this in a turn."""
+        """Wait until the agent has sent this in a turn."""
         await self.until(lambda event: _says(event, text) and getattr(event, "prompt_id", None) == prompt_id)
 
     async def until_asked(self, prompt_id: PromptId) -> ev.PermissionRequested:
@@ -107,14 +108,14 @@ class Host:
         self.log = log
 
     async def talk(self) -> Talk:
-        """A new session."""
+        """Open a new session."""
         with anyio.fail_after(WAIT_S):
             return Talk(self.node, self.log, await self.node.create("/"))
 
 
 @asynccontextmanager
 async def host(command: Sequence[str]) -> AsyncGenerator[Host]:
-    """A node that starts this command when a session needs it."""
+    """Run a node that starts this command when a session needs it."""
     log = MemoryEventLog()
     async with open_node(log, ProcessSource(command)) as node:
         yield Host(node, log)
@@ -130,7 +131,7 @@ def updates(events: list[ev.AnyEvent], kind: str) -> list[ev.SessionUpdated]:
 
 
 def spoken(events: list[ev.AnyEvent], prompt_id: PromptId) -> list[str]:
-    """What the agent said in a turn, piece by piece."""
+    """Return the agent's text in a turn, chunk by chunk."""
     return [
         msgspec.json.decode(each.update)["content"]["text"]
         for each in updates(events, "agent_message_chunk")

@@ -1,8 +1,8 @@
-"""The official SDKs as clients of turnwire: each takes one tour, and what it said and heard comes back.
+"""The official SDKs as clients of turnwire: each runs one tour and returns its sent and received frames.
 
-Takes a client's name, a transport and where turnwire is; gives the frames of both of its connections. Without the
-SDK the test is skipped with the reason (see `peers.absent`). A program that does not end is killed. `check_tour`
-says what each must have seen after its tour with an agent that understands `agents/words.md`.
+The input is a client's name, a transport and turnwire's address; the result is the frames of both of its
+connections. Without the SDK the test is skipped with the reason (see `peers.absent`). A program that does not end
+is killed. `check_tour` checks the required frames of each tour with an agent that understands `agents/words.md`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ CLIENTS = Path(__file__).parent / "clients"
 PYTHON_COMPLAINT = "ERROR:root:Unhandled error while handling notification method=session/update"
 NODE_COMPLAINT = "Error handling notification { method: 'session/update', code: -32602, message: 'Invalid params' }"
 _COMPLAINS = re.compile("(ERROR|Error|WARNING)\\b")
-"""How a line of either SDK begins that is no trace."""
+"""Beginnings of log lines of either SDK that are not a traceback."""
 STDIO = (sys.executable, "-m", "turnwire", "stdio")
 SCRIPTED_PROMPTS = ("ask edit allow_once,reject_once\nsay 1 done", "say 1 waiting\nnever", "say 2 again")
 OFFICIAL_PROMPTS = ("edit the file", "wait for me", "hello again")
-"""The same for agents that do what a first word says (`agents/words.md`)."""
+"""The same for agents that execute a first word (`agents/words.md`)."""
 
 
 class OfficialClient(NamedTuple):
@@ -36,16 +36,16 @@ class OfficialClient(NamedTuple):
 
     name: str
     version: int
-    """Of ACP."""
+    """The ACP version."""
     needs: Path
     program: tuple[str, ...]
     complaint: str = ""
-    """What it prints for an update of a kind that it does not know; nothing if it is never sent one."""
+    """Its output for an update of an unknown kind; empty if it is never sent one."""
 
     async def tour(
         self, transport: str, cwd: Path, prompts: Sequence[str] = SCRIPTED_PROMPTS, **where: Any
     ) -> list[Connection]:
-        """Run the tour over this transport; `where` says how to reach turnwire."""
+        """Run the tour over this transport; `where` has turnwire's address."""
         if self.program[0] == "node" and shutil.which("node") is None:
             absent("the program 'node' is not on PATH")
         if not self.needs.exists():
@@ -61,7 +61,7 @@ class OfficialClient(NamedTuple):
         return found
 
     def _check_complaints(self, printed: str, connections: Sequence[Connection]) -> None:
-        """It complains of each `turn_complete` and of nothing else, as docs/interop.md says."""
+        """Check that it complains of each `turn_complete` and of nothing else, as documented in docs/interop.md."""
         unknown = sum(len(each.updates()) - len(each.known_updates()) for each in connections)
         complaints = [line for line in printed.splitlines() if _COMPLAINS.match(line)]
         assert len(complaints) == unknown, printed
@@ -90,11 +90,11 @@ class Connection(NamedTuple):
         return [each["params"]["update"] for each in self.received if each.get("method") == "session/update"]
 
     def known_updates(self) -> list[Json]:
-        """Those of kinds that the SDK knows. It logs and drops any other."""
+        """Return updates of kinds that the SDK knows. It logs and drops any other."""
         return [each for each in self.updates() if each["sessionUpdate"] != "turn_complete"]
 
     def place(self, method: str) -> int:
-        """Where among the frames the answer to the first request of this method is."""
+        """Return the index of the frame that answers the first request of this method."""
         ids = [each.message["id"] for each in self.frames if each.message.get("method") == method]
         return next(
             at
@@ -108,22 +108,22 @@ class Connection(NamedTuple):
         return [each["result"] for each in self.received if "method" not in each and each["id"] in ids]
 
     def stop_reasons(self) -> list[str]:
-        """How the turns ended, as this version tells it."""
+        """Return the turns' stop reasons, in this version's form."""
         if self.version == 1:
             return [each["stopReason"] for each in self.answers("session/prompt")]
         return [each["stopReason"] for each in self.updates() if each.get("stopReason")]
 
     def split(self, at: int) -> tuple[Connection, Connection]:
-        """What was before a frame, and what came from it on."""
+        """Return the frames before a frame, and those from it on."""
         return self._replace(frames=self.frames[:at]), self._replace(frames=self.frames[at:])
 
     def said(self) -> str:
-        """The agent's words, in pieces and in whole messages."""
+        """Return the agent's text, from chunks and whole messages."""
         return "".join(map(words, self.updates()))
 
 
 def words(update: Json) -> str:
-    """What the agent says in an update."""
+    """Return the agent's text in an update."""
     if update["sessionUpdate"] == "agent_message_chunk":
         return update["content"]["text"]
     if update["sessionUpdate"] == "agent_message":
@@ -153,12 +153,14 @@ CLIENTS_OF_ACP = (
 
 
 def stdio_command(data: Path, agent: Sequence[str]) -> list[str]:
-    """How an editor starts turnwire in place of this agent."""
+    """Return the command by which an editor starts turnwire in place of this agent."""
     return [*STDIO, "--data", str(data), "--", *agent]
 
 
 def check_tour(connections: Sequence[Connection]) -> None:
-    """A turn with a permission and one that is cancelled; then in a new process all of it again and one more."""
+    """Check a turn with a permission and one that is cancelled; then, in a new process, all of it again and one
+    more.
+    """
     first, second = connections
     assert first.answers("initialize")[0]["protocolVersion"] == first.version
     opening, _ = first.split(first.place("session/new"))

@@ -1,7 +1,7 @@
-"""The peers that `make peers` puts under `.peers/`, and how each is started.
+"""The peers that `make peers` puts under `.peers/`, and their start commands.
 
-Takes a peer's name and a folder for its sessions; gives a command. Without the peer the test is skipped with the
-reason, and fails where `TURNWIRE_REQUIRE_ALL=1` says that everything must be there.
+A peer's name and a folder for its sessions become a command. Without the peer the test is skipped with the reason,
+and fails where `TURNWIRE_REQUIRE_ALL=1` requires all peers.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class Peer(NamedTuple):
 
     name: str
     version: int
-    """Of ACP."""
+    """The ACP version."""
     needs: Path
     """There when the SDK is installed."""
     program: tuple[str, ...]
     brought_back: tuple[str, ...]
-    """How a new process may get a session of an old one."""
+    """Ways in which a new process may restore a session of an old one."""
 
     def command(self, folder: Path) -> list[str]:
-        """Start the agent, with its sessions kept in this folder."""
+        """Return the command of the agent, with its sessions stored in this folder."""
         if self.program[0] == "node" and shutil.which("node") is None:
             absent("the program 'node' is not on PATH")
         if not self.needs.exists():
@@ -69,9 +69,9 @@ OFFICIAL = (
 
 def scripted(*arguments: str) -> list[str]:
     """Our own scripted agent as a program."""
-    return [sys.executable, "-m", "turnwire.testing.agent", *arguments]
+    return [sys.executable, "-m", "turnwire_testing.agent", *arguments]
 
 
 def raw_agent(name: str) -> list[str]:
-    """A small agent without any SDK, from `agents/`."""
+    """Return a small agent without any SDK, from `agents/`."""
     return [sys.executable, str(AGENTS / f"{name}.py")]

@@ -1,7 +1,8 @@
 """The client programs in `clients/`, run with the published SDK of the REST contract; and a cable to cut.
 
-Takes a daemon's address and a scenario's name; gives what the scenario found. Without the SDK the test is skipped
-with the reason (see `peers.absent`). A program that does not end is killed, and what it printed is shown.
+The input is a daemon's address and a scenario's name; the result is the scenario's observations. Without the SDK
+the test is skipped with the reason (see `peers.absent`). A program that does not end is killed, and its output is
+shown.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NODE = QWEN / "node_modules" / "node" / "bin" / "node"
 
 
 class Program:
-    """A client program that runs."""
+    """A running client program."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -36,7 +37,7 @@ class Program:
         self._output = TextReceiveStream(process.stdout)
 
     async def hear(self) -> Any:
-        """The next fact that it tells."""
+        """Return its next reported fact."""
         while not self._lines:
             try:
                 *whole, self._open = (self._open + await self._output.receive()).split("\n")
@@ -48,13 +49,13 @@ class Program:
         return msgspec.json.decode(self._lines.pop(0))
 
     async def tell(self, fact: Any) -> None:
-        """Let it go on."""
+        """Let it continue."""
         assert self._process.stdin is not None
         await self._process.stdin.send(msgspec.json.encode(fact) + b"\n")
 
 
 def need_sdk() -> None:
-    """Skip without the SDK. To be asked before a test opens anything: a skip within a loop ends the loop, too."""
+    """Skip without the SDK. Call it before a test opens anything: a skip within a loop also ends the loop."""
     if not (QWEN / ".installed").exists() or not NODE.exists():
         absent(f"{QWEN.relative_to(ROOT)} is not there; run: make peers")
 
@@ -78,7 +79,7 @@ async def program(url: str, cwd: Path, name: str, scenario: str, *given: Any) ->
 
 
 async def outcome(url: str, cwd: Path, name: str, scenario: str, *given: Any) -> Any:
-    """Run a scenario that needs nobody, and give what it found."""
+    """Run a scenario without interaction, and return its observations."""
     async with program(url, cwd, name, scenario, *given) as running:
         return await running.hear()
 
@@ -101,7 +102,7 @@ class Cable:
         self._target = parts.hostname or "", parts.port or 0
 
     def cut(self) -> None:
-        """All connections end now, with what is under way in them."""
+        """Close all connections now, with all data in transit."""
         for each in self._open:
             each.cancel()
 
@@ -130,7 +131,7 @@ async def _carry(source: ByteStream, target: ByteStream, scope: anyio.CancelScop
 
 @asynccontextmanager
 async def cable() -> AsyncGenerator[Cable]:
-    """A relay that leads nowhere yet. On exit it is cut."""
+    """Run a relay that has no target yet. On exit it is cut."""
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
     port = listener.extra(anyio.abc.SocketAttribute.local_port)
     made = Cable(f"http://127.0.0.1:{port}")

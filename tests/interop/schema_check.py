@@ -1,10 +1,10 @@
-"""Every frame that turnwire sends, held against the published schema of its version.
+"""Validation of every frame that turnwire sends against the published schema of its version.
 
-Takes the messages of one connection in both directions, in order; gives what the schema has against those that came
-from turnwire. A definition is found by the method: of the message itself, or of the request that it answers. Values
-that the schema leaves open for others (`title: other`) are refused, so that a misspelt kind does not pass. Drafts
-pass only where they are named below and on a connection that may have them, and are held against our own schemas of
-them (`docs/schema`).
+The input is the messages of one connection in both directions, in order; the result is the schema violations of
+those that came from turnwire. A definition is found by the method: of the message itself, or of the request that it
+answers. Values that the schema leaves open for others (`title: other`) are rejected, so that a misspelt kind does
+not pass. Drafts pass only where they are named below and on a connection that may have them, and are validated
+against our own schemas of them (`docs/schema`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SCHEMAS = PEERS / "node/node_modules/@agentclientprotocol/sdk/schema"
 Json: TypeAlias = dict[str, Any]
 
 DRAFTS = ROOT / "docs" / "schema"
-"""What we publish of the drafts."""
+"""Our published schemas of the drafts."""
 OFFERED = {"turn_complete": ("turn-complete", "TurnCompleteUpdate")}
 """Updates of drafts that v1 clients are offered and sent, and where each is defined."""
 LIFECYCLE = {"state_change": ("lifecycle", "StateChange"), "user_message": ("lifecycle", "UserMessage")}
-"""Those of the lifecycle draft, which only a client that asked for them is sent."""
+"""Frames of the lifecycle draft, which only a client that requested them is sent."""
 DRAFT_METHODS = frozenset({"session/attach", "session/detach"})
 """Requests of drafts: their results are in no schema."""
 
@@ -39,7 +39,7 @@ class Frame(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """What turnwire may send, by method."""
+    """The messages that turnwire may send, by method."""
 
     results: dict[str, str]
     asks: dict[str, str]
@@ -59,7 +59,7 @@ def _definitions(version: int, name: str) -> Json:
 
 
 def _closed(schema: Any) -> Any:
-    """The schema without the branches for values that nobody has defined yet."""
+    """Return the schema without the branches for undefined values."""
     if isinstance(schema, dict):
         return {name: _closed(each) for name, each in cast("Json", schema).items()}
     if isinstance(schema, list):
@@ -90,7 +90,7 @@ def _validator(version: int, name: str, definition: str) -> jsonschema_rs.Valida
 
 
 def against(version: int, definition: str, value: Any, name: str = "schema") -> list[str]:
-    """What the schema has against a value."""
+    """Return the schema violations of a value."""
     errors = _validator(version, name, definition).iter_errors(value)
     return [f"{definition} {'/'.join(map(str, each.instance_path))}: {each.message}" for each in errors]
 
@@ -102,7 +102,7 @@ def _draft(name: str, definition: str) -> jsonschema_rs.Validator:
 
 
 def against_draft(name: str, definition: str, value: Any) -> list[str]:
-    """What our schema of a draft has against a value."""
+    """Return the violations of our draft schema in a value."""
     errors = _draft(name, definition).iter_errors(value)
     return [f"{definition} {'/'.join(map(str, each.instance_path))}: {each.message}" for each in errors]
 
@@ -115,7 +115,7 @@ class SchemaCheck:
         self.version = version
         self.problems: list[str] = []
         self.seen: set[str] = set()
-        """What was checked: methods, kinds of updates, and methods whose answers were."""
+        """The checked methods, kinds of updates, and methods whose answers were checked."""
         self._lifecycle = lifecycle
         self._drafts = {} if version == 2 else OFFERED | LIFECYCLE if lifecycle else OFFERED
         self._asked: dict[bytes, str] = {}
@@ -171,9 +171,9 @@ class SchemaCheck:
 
 
 def check_frames(version: int, frames: Sequence[Frame]) -> SchemaCheck:
-    """Hold a connection's frames against the schema. Fails with the first few problems.
+    """Validate a connection's frames against the schema. Fails with the first few problems.
 
-    What was sent counts from the start: a client may note a POST once it is done, and its JSON-RPC answer before.
+    Sent frames count from the start: a client may record a POST once it is done, and its JSON-RPC answer before.
     """
     check = SchemaCheck(version)
     for each in frames:

@@ -21,24 +21,24 @@ from tests.support.daemons import Running, running_daemon
 pytestmark = pytest.mark.anyio
 
 EARLY = ("--before", "usage 0 200000", "--inside", "title 'A title'")
-"""The agent speaks before and right behind its answer to `session/new`."""
+"""The agent sends before and directly after its answer to `session/new`."""
 
 
 @pytest.fixture(params=CLIENTS_OF_ACP, ids=lambda each: each.name)
 def client(request: pytest.FixtureRequest) -> OfficialClient:
-    """One of the official SDKs."""
+    """Return one of the official SDKs."""
     return request.param
 
 
 @pytest.fixture(scope="module", params=["v1", "v2"], ids=lambda each: f"agent-{each}")
 def profile(request: pytest.FixtureRequest) -> str:
-    """What the agent behind turnwire speaks."""
+    """Return the version of the agent hosted by turnwire."""
     return request.param
 
 
 @pytest.fixture(scope="module")
 async def daemon(profile: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
-    """One daemon for all tours over the network."""
+    """Run one daemon for all tours over the network."""
     data = tmp_path_factory.mktemp(profile) / "data"
     async with running_daemon(data, agent=scripted("--profile", profile, *EARLY)) as running:
         yield running
@@ -50,7 +50,7 @@ def url_of(daemon: Running, transport: str) -> str:
 
 
 def check_first(first: Connection) -> None:
-    """A new session, a turn with a permission, and a turn that is cancelled."""
+    """Check a new session, a turn with a permission, and a turn that is cancelled."""
     assert first.answers("initialize")[0]["protocolVersion"] == first.version
     opening, work = first.split(first.place("session/new"))
     assert not opening.updates(), "the answer to session/new comes before everything of that session"
@@ -77,11 +77,11 @@ TOLD = [
     *("running", "edit pending", "requires_action", "running", "edit in_progress", "edit completed"),
     *("selected allow_once", "done", "idle", "running", "waiting", "idle"),
 ]
-"""Both turns, in short. A v1 client is told the same without the states."""
+"""Both turns in short form. A v1 client receives the same without the states."""
 
 
 def told(connection: Connection) -> list[str]:
-    """The turns as the client was told them, in short."""
+    """Return the turns that the client received, in short form."""
     found: list[str] = []
     for each in connection.updates():
         if "toolCallId" in each:
@@ -112,14 +112,14 @@ def check(connections: list[Connection], transport: str) -> None:
 
 
 def check_alike(connections: list[Connection]) -> None:
-    """The SDK had no trouble with anything, and the schema has none."""
+    """Check that neither the SDK nor the schema reports a problem."""
     for each in connections:
         assert each.handled == len(each.known_updates()), "the SDK has taken every update"
         seen = check_frames(each.version, each.frames).seen
         assert {"initialize answered", "session/update", "session/prompt answered"} <= seen
 
 
-@pytest.mark.requirement("R3", "R7", "R9", "R22", "R25", "R32", "R34", "R35", "R36", "R37", "G6", "G11")
+@pytest.mark.guarantee("G6", "G11")
 @pytest.mark.parametrize("transport", ["http", "websocket"])
 async def test_an_official_client_works_through_the_daemon_as_with_its_own_agent(
     client: OfficialClient, transport: str, daemon: Running
@@ -128,7 +128,7 @@ async def test_an_official_client_works_through_the_daemon_as_with_its_own_agent
     check(await client.tour(transport, daemon.daemon.roots[0], **where), transport)
 
 
-@pytest.mark.requirement("R3", "R7", "R9", "R22", "R25", "R32", "R34", "R35", "R36", "R37", "G6", "G11")
+@pytest.mark.guarantee("G6", "G11")
 async def test_an_official_client_works_through_a_pipe_as_with_its_own_agent(
     client: OfficialClient, profile: str, tmp_path: Path
 ) -> None:
@@ -138,13 +138,13 @@ async def test_an_official_client_works_through_a_pipe_as_with_its_own_agent(
 
 @pytest.fixture(scope="module")
 async def peers_daemon(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
-    """A daemon with an agent that is written with an official SDK, too."""
+    """Run a daemon with an agent that is also written with an official SDK."""
     folder = tmp_path_factory.mktemp(peer.name)
     async with running_daemon(folder / "data", agent=peer.command(folder)) as running:
         yield running
 
 
-@pytest.mark.requirement("G11")
+@pytest.mark.guarantee("G11")
 async def test_official_clients_and_official_agents_meet_through_the_daemon(
     client: OfficialClient, peers_daemon: Running
 ) -> None:

@@ -20,16 +20,16 @@ pytestmark = pytest.mark.anyio
 ACPX = PEERS / "acpx"
 NODE = ACPX / "node_modules" / "node" / "bin" / "node"
 ASKS = frozenset({"initialize", "session/new", "session/prompt", "session/close"})
-"""What acpx asks its agent; all else that has a method is asked of acpx."""
+"""acpx's requests to its agent; all other methods are requests to acpx."""
 
 
 async def acpx(folder: Path, profile: str, form: str, prompt: str) -> str:
-    """One prompt to the scripted agent behind `turnwire stdio`; gives what acpx prints."""
+    """Send one prompt to the scripted agent of `turnwire stdio`; return acpx's output."""
     return await acpx_with(stdio_command(folder / "data", scripted("--profile", profile)), folder, form, prompt)
 
 
 async def acpx_with(command: list[str], folder: Path, form: str, prompt: str) -> str:
-    """One prompt in a session of its own."""
+    """Send one prompt in a separate session."""
     if not (ACPX / ".installed").exists() or not NODE.exists():
         absent(f"{ACPX.relative_to(ROOT)} is not there; run: make peers")
     words = [
@@ -53,7 +53,7 @@ async def acpx_with(command: list[str], folder: Path, form: str, prompt: str) ->
 
 
 def frames_of(output: str) -> list[Frame]:
-    """The frames that acpx shows, both ways. Of what it answers there are only permissions and files here."""
+    """Return the frames that acpx shows, both ways. Its answers here are only about permissions and files."""
     messages: list[Json] = [msgspec.json.decode(line) for line in output.splitlines()]
     return [
         Frame(each.get("method") not in ASKS and not {"outcome", "content"} & each.get("result", {}).keys(), each)
@@ -61,7 +61,7 @@ def frames_of(output: str) -> list[Frame]:
     ]
 
 
-@pytest.mark.requirement("R22", "R25", "G6", "G11")
+@pytest.mark.guarantee("G6", "G11")
 @pytest.mark.parametrize("profile", ["v1", "v2"])
 async def test_one_prompt_with_a_tool_and_a_permission(tmp_path: Path, profile: str) -> None:
     prompt = "tool look read\nask edit allow_once,reject_once\nsay 1 done"

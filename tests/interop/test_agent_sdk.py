@@ -1,4 +1,4 @@
-"""The official clients, unchanged, with an agent on turnwire's SDK: asked, cancelled, left and found again."""
+"""The official clients, unchanged, with an agent on turnwire's SDK: asked, cancelled, disconnected and resumed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.anyio
 
 ACPX = PEERS / "acpx"
 ASKS = frozenset({"initialize", "session/new", "session/prompt", "session/close"})
-"""What acpx asks its agent; all else that has a method is asked of acpx."""
+"""acpx's requests to its agent; all other methods are requests to acpx."""
 
 
 @pytest.fixture(params=CLIENTS_OF_ACP, ids=lambda each: each.name)
 def client(request: pytest.FixtureRequest) -> OfficialClient:
-    """One of the official SDKs."""
+    """Return one of the official SDKs."""
     return request.param
 
 
@@ -34,15 +34,12 @@ def sdk_agent(folder: Path) -> list[str]:
     return [sys.executable, str(AGENTS / "turnwire_sdk.py"), str(folder / "sessions")]
 
 
-@pytest.mark.requirement(
-    "R3", "R7", "R9", "R10", "R12", "R13", "R15", "R22", "R32", "R34", "R35", "R36", "R37", "R45"
-)
 async def test_an_official_client_works_with_an_agent_on_our_sdk(client: OfficialClient, tmp_path: Path) -> None:
     check_tour(await client.tour("stdio", tmp_path, OFFICIAL_PROMPTS, command=sdk_agent(tmp_path)))
 
 
 async def acpx(folder: Path, command: Sequence[str], prompt: str) -> list[Frame]:
-    """One prompt in a session of its own; gives the frames that acpx shows, both ways."""
+    """Send one prompt in a separate session; return the frames that acpx shows, both ways."""
     node = ACPX / "node_modules" / "node" / "bin" / "node"
     if not (ACPX / ".installed").exists() or not node.exists():
         absent(f"{ACPX.relative_to(ROOT)} is not there; run: make peers")
@@ -52,7 +49,7 @@ async def acpx(folder: Path, command: Sequence[str], prompt: str) -> list[Frame]
         ran = await anyio.run_process(program, check=False, env=os.environ | {"HOME": str(folder)})
     assert ran.returncode == 0, ran.stderr.decode()
     messages: list[Json] = [msgspec.json.decode(line) for line in ran.stdout.splitlines()]
-    # Of what acpx answers there are only permissions, files and terminals here.
+    # acpx's answers here are only about permissions, files and terminals.
     own = {"outcome", "content", "output", "terminalId", "exitCode"}
     return [
         Frame(each.get("method") not in ASKS and not own & (each.get("result") or {}).keys(), each)
@@ -60,7 +57,6 @@ async def acpx(folder: Path, command: Sequence[str], prompt: str) -> list[Frame]
     ]
 
 
-@pytest.mark.requirement("R10", "R13", "R22")
 async def test_acpx_prompts_an_agent_on_our_sdk_and_grants_its_tool(tmp_path: Path) -> None:
     frames = await acpx(tmp_path, sdk_agent(tmp_path), "edit the file")
     assert {"session/request_permission", "tool_call", "tool_call_update"} <= check_frames(1, frames).seen

@@ -1,6 +1,6 @@
 """`await turn` returns after the last handler call of the turn: over real pipes, with slow handlers, many times.
 
-The clock stands still and the event loop refuses timers while turns run, so nothing here can be a matter of time.
+The clock is stopped and the event loop rejects timers while turns run, so nothing here can depend on time.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tests.interop.peers import scripted
 
 from turnwire.client import Client, Update
 from turnwire.client.client import connect
-from turnwire.testing import ManualClock
+from turnwire_testing import ManualClock
 
 pytestmark = pytest.mark.anyio
 
 PROFILES = ("v1", "v1plus", "v2")
 RUNS = 334
-"""Of each profile; 1,002 in all."""
+"""Runs of each profile; 1,002 in all."""
 
 
 @asynccontextmanager
@@ -38,7 +38,7 @@ def _no_timer(*_: Any, **__: Any) -> NoReturn:
     raise AssertionError("a timer was started while a turn ran")
 
 
-@pytest.mark.requirement("G12", "R2", "R53")
+@pytest.mark.guarantee("G12")
 @pytest.mark.parametrize("profile", PROFILES)
 async def test_a_thousand_updates_are_all_handled_when_await_returns(
     profile: str, monkeypatch: pytest.MonkeyPatch
@@ -63,7 +63,7 @@ async def test_a_thousand_updates_are_all_handled_when_await_returns(
         assert ended.stop_reason == "end_turn"
 
 
-@pytest.mark.requirement("G12", "R53")
+@pytest.mark.guarantee("G12")
 @pytest.mark.parametrize("profile", PROFILES)
 async def test_no_turn_of_many_is_given_back_before_its_last_handler_call(
     profile: str, monkeypatch: pytest.MonkeyPatch

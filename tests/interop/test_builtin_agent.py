@@ -24,7 +24,7 @@ def agent(folder: Path) -> list[str]:
     return [sys.executable, "-m", "turnwire", "agent", "--data", str(folder / "agent")]
 
 
-@pytest.mark.requirement("R3", "R9", "R22", "R25", "R32", "R34", "G11")
+@pytest.mark.guarantee("G11")
 @pytest.mark.parametrize("client", CLIENTS_OF_ACP, ids=lambda each: each.name)
 async def test_an_official_client_asks_allows_cancels_and_comes_back(
     client: OfficialClient, tmp_path: Path
@@ -48,7 +48,7 @@ async def test_an_official_client_asks_allows_cancels_and_comes_back(
 
 
 async def acpx(folder: Path, prompt: str) -> str:
-    """One prompt in a session of its own; gives what acpx prints."""
+    """Send one prompt in a separate session; return acpx's output."""
     if not (ACPX / ".installed").exists() or not NODE.exists():
         absent(f"{ACPX.relative_to(ROOT)} is not there; run: make peers")
     words = ["--agent", shlex.join(agent(folder)), "--cwd", str(folder), "--approve-all", "--format", "json"]
@@ -59,7 +59,7 @@ async def acpx(folder: Path, prompt: str) -> str:
     return ran.stdout.decode()
 
 
-@pytest.mark.requirement("R22", "G11")
+@pytest.mark.guarantee("G11")
 async def test_acpx_lets_it_read_and_edit_files(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("these are notes")
     frames = frames_of(await acpx(tmp_path, "read notes.txt"))

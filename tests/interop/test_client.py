@@ -37,14 +37,14 @@ async def result(turn: Turn, within_s: float = WAIT_S) -> TurnResult:
 
 
 async def heard(turn: Turn, text: str) -> None:
-    """Until the agent has said this in the turn."""
+    """Wait until the agent has sent this in the turn."""
     with anyio.fail_after(WAIT_S):
         async for update in turn:
             if update.text == text:
                 return
 
 
-@pytest.mark.requirement("G12", "R2")
+@pytest.mark.guarantee("G12")
 async def test_every_handler_call_of_a_turn_is_finished_when_await_returns(session: Session) -> None:
     finished: list[str] = []
 

@@ -26,12 +26,12 @@ BROWSER = ROOT / "examples" / "browser"
 COMPILER = PEERS / "typescript"
 NODE = COMPILER / "node_modules" / "node" / "bin" / "node"
 SCRIPT = 'say 3 "word "\nask tool allow_once,reject_once\nsay 1 " done"'
-"""For the scripted agent: it speaks, asks, says what it was answered, and speaks again."""
+"""Script of the scripted agent: it sends text, asks, sends the answer it got, and sends text again."""
 
 
 @pytest.fixture
 def node() -> str:
-    """A Node that runs TypeScript, with the compiler beside it."""
+    """Return a Node that runs TypeScript, with the compiler next to it."""
     if not (COMPILER / ".installed").exists():
         absent(f"{COMPILER.relative_to(ROOT)} is not there; run: make peers")
     return str(NODE)
@@ -89,10 +89,10 @@ async def test_the_typescript_example_tells_of_an_error_and_of_a_wrong_token(nod
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
-    """A file server that says nothing on stderr."""
+    """A file server that writes nothing to stderr."""
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads it."""
+        """Discard log messages."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What released agents do that no specification foresees, played by small agents over real pipes."""
+"""Behaviour of released agents that no specification foresees, played by small agents over real pipes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tests.interop.node_session import host, spoken, updates
 from tests.interop.peers import raw_agent, scripted
 from tests.support.driving import Terminal, check_ends, of
 
-from turnwire.core import events as ev
-from turnwire.core.view.transcript import ToolCall
+from turnwire.projections.view.transcript import ToolCall
+from turnwire.session import events as ev
 
 pytestmark = pytest.mark.anyio
 
 ORDERS = [",".join(order) for order in permutations(("user_message", "response", "running"))]
 
 
-@pytest.mark.requirement("G4", "G3")
+@pytest.mark.guarantee("G4", "G3")
 @pytest.mark.parametrize("profile", ["v1", "v2"])
 async def test_metadata_right_behind_the_end_is_late_and_belongs_to_no_turn(profile: str) -> None:
     async with host(scripted("--profile", profile)) as opened:
@@ -33,7 +33,7 @@ async def test_metadata_right_behind_the_end_is_late_and_belongs_to_no_turn(prof
     assert spoken(events, ended.prompt_id) == ["done"]
 
 
-@pytest.mark.requirement("G4", "R53")
+@pytest.mark.guarantee("G4")
 async def test_an_update_long_after_the_end_is_late_and_nobody_waits_for_it(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     async with host(scripted()) as opened:
@@ -49,7 +49,7 @@ async def test_an_update_long_after_the_end_is_late_and_nobody_waits_for_it(tmp_
         check_ends(await talk.events())
 
 
-@pytest.mark.requirement("G6", "R41")
+@pytest.mark.guarantee("G6")
 @pytest.mark.parametrize("profile", ["v1", "v2"])
 async def test_what_is_said_before_the_answer_to_session_new_is_kept_behind_it(profile: str) -> None:
     early = ("commands plan,review", "usage 0 200000", 'notify _auth/status_update {"authStatus": {}}')
@@ -65,7 +65,7 @@ async def test_what_is_said_before_the_answer_to_session_new_is_kept_behind_it(p
     check_ends(events)
 
 
-@pytest.mark.requirement("R54", "G3")
+@pytest.mark.guarantee("G3")
 @pytest.mark.parametrize("order", ORDERS)
 async def test_a_v2_prompt_may_be_acknowledged_in_any_order(order: str) -> None:
     async with host(scripted("--profile", "v2", "--order", order)) as opened:
@@ -81,7 +81,6 @@ async def test_a_v2_prompt_may_be_acknowledged_in_any_order(order: str) -> None:
     assert [each.echo for each in echoes] == [True, True], "the agent's copies of the prompts are known as such"
 
 
-@pytest.mark.requirement("R54")
 async def test_a_repeated_idle_is_not_a_second_end() -> None:
     async with host(scripted("--profile", "v2", "--repeat-idle", "3")) as opened:
         talk = await opened.talk()

@@ -1,4 +1,4 @@
-"""The official ACP clients, unchanged, with two nodes behind an nginx that sends each request to the next one."""
+"""The official ACP clients, unchanged, with two nodes and an nginx that sends each request to the next one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def balanced(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFa
         yield Balanced(nodes, nginx)
 
 
-@pytest.mark.requirement("R3", "R7", "R9", "R34", "R35", "R36", "G6", "G11")
+@pytest.mark.guarantee("G6", "G11")
 @pytest.mark.parametrize("transport", ["http", "websocket"])
 @pytest.mark.parametrize("client", CLIENTS_OF_ACP, ids=lambda each: each.name)
 async def test_an_official_client_notices_nothing_of_two_nodes_and_a_balancer_without_affinity(

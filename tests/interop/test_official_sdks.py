@@ -11,12 +11,12 @@ from tests.interop.node_session import Host, Talk, spoken, updates
 from tests.interop.peers import Peer
 from tests.support.driving import check_ends, of
 
-from turnwire.core import events as ev
+from turnwire.session import events as ev
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.requirement("G3")
+@pytest.mark.guarantee("G3")
 async def test_a_turn_has_one_end_and_all_its_updates_are_inside(talk: Talk, peer: Peer) -> None:
     ended = await talk.turn("hello there")
     assert isinstance(ended, ev.TurnCompleted)
@@ -61,7 +61,6 @@ async def test_a_cancelled_turn_ends_as_cancelled_and_the_session_goes_on(talk: 
     check_ends(await talk.events())
 
 
-@pytest.mark.requirement("R49")
 async def test_a_cancel_answers_the_open_permission_and_ends_the_turn(talk: Talk) -> None:
     prompt_id = await talk.prompt("edit the file")
     await talk.until_asked(prompt_id)
@@ -85,7 +84,7 @@ async def test_two_sessions_of_one_process_do_not_hear_each_other(peer_host: Hos
     assert spoken(await one.events(), waiting) == ["waiting"]
 
 
-@pytest.mark.requirement("G3")
+@pytest.mark.guarantee("G3")
 async def test_a_killed_agent_ends_its_turn_within_a_second_and_comes_back_with_its_memory(
     talk: Talk, peer: Peer
 ) -> None:

@@ -1,4 +1,4 @@
-"""What the reader of the Python SDK makes of our event streams when the network gives it a byte at a time."""
+"""The Python SDK's reader with our event streams when the network delivers one byte at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.interop.peers import PEERS, absent, scripted
 from tests.server.acp.http_client import connect
 from tests.support.daemons import running_daemon
 
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

@@ -18,7 +18,7 @@ CLIENTS = Path(__file__).parent / "clients"
 
 
 class Editor(NamedTuple):
-    """A program in `clients/`, and what runs it."""
+    """A program in `clients/`, and its interpreter."""
 
     name: str
     version: int
@@ -26,7 +26,7 @@ class Editor(NamedTuple):
     program: tuple[str, ...]
 
     def run(self, home: Path, session: str, *agent: str) -> dict[str, Any]:
-        """Run it to its end; gives what it found."""
+        """Run it to its end; return its observations."""
         if self.program[0] == "node" and shutil.which("node") is None:
             absent("the program 'node' is not on PATH")
         if not self.needs.exists():
@@ -41,7 +41,7 @@ class Editor(NamedTuple):
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        # The Python SDK writes one for each update of a kind that it does not know, and goes on.
+        # The Python SDK writes one for each update of an unknown kind, and continues.
         assert done.stderr.count("Traceback") == done.stderr.count("Input tag 'turn_complete'"), done.stderr
         return json.loads(done.stdout)
 
@@ -61,7 +61,7 @@ def _node(version: int) -> Editor:
 EDITORS = (_python(1), _python(2), _node(1), _node(2))
 
 
-@pytest.mark.requirement("G7")
+@pytest.mark.guarantee("G7")
 @pytest.mark.parametrize("profile", ["v1", "v2"])
 @pytest.mark.parametrize("editor", EDITORS, ids=lambda editor: editor.name)
 def test_an_official_client_asks_cancels_and_comes_back_to_its_session(

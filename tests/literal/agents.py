@@ -1,7 +1,8 @@
-"""Raw agents, one for each published text, played word by word by a test through `relay_agent.py`.
+"""Raw agents, one for each published text, controlled by a test through `relay_agent.py`.
 
-An `AgentText` is what such an agent says: how it introduces itself, and how it begins and ends a turn. Nothing here
-knows turnwire. The first steps of a connection are answered as the text has it; everything else waits for the test.
+An `AgentText` defines such an agent's messages: its answer to `initialize`, and the beginning and end of its turns.
+Nothing here knows turnwire. The first steps of a connection are answered as in the text; everything else waits for
+the test.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ RELAY = Path(__file__).with_name("relay_agent.py")
 
 @dataclass(frozen=True)
 class AgentText:
-    """The words of one text."""
+    """The messages of one text."""
 
     name: str
     version: int
     initialized: Frame
     """The result of `initialize`."""
     state_word: str = ""
-    """The update that tells the state, where the text has one; the turn then ends by it."""
+    """The update that reports the state, where the text has one; it then ends the turn."""
     reason_word: str = "stopReason"
     answers_with_id: bool = False
-    """Whether the answer to a prompt names the inserted message."""
+    """True if the answer to a prompt names the inserted message."""
     has_marker: bool = False
 
     @property
     def is_accepting(self) -> bool:
-        """Whether a prompt is answered when it is accepted, not at the end of the turn."""
+        """True if a prompt is answered when it is accepted, not at the end of the turn."""
         return bool(self.state_word)
 
 
@@ -60,15 +61,18 @@ def v1_result(**session_capabilities: Any) -> Frame:
 
 
 PLAIN = AgentText("plain", 1, V1_RESULT)
-"""004, and what stands behind the daemon of 002: the v1 prompt turn and nothing more."""
+"""004, and the agent of the daemon of 002: the v1 prompt turn and nothing more."""
 MARKER = AgentText("marker", 1, v1_result(turnComplete={}), has_marker=True)
 """000: the end of a turn is also an update."""
-LIFECYCLE = AgentText("lifecycle", 2, V2_RESULT, state_word="state_change", reason_word="stop_reason")
-"""003 in its own words: `{}`, `state_change`, `stop_reason`."""
+LIFECYCLE_RESULT: Frame = {"protocolVersion": 2, "capabilities": {"session": {}}, "authMethods": []}
+LIFECYCLE = AgentText("lifecycle", 2, LIFECYCLE_RESULT, state_word="state_change", reason_word="stop_reason")
+"""003 as the proposal spells it: `{}`, `state_change`, `stop_reason`. The text does not mention `info`, so it has
+none.
+"""
 LIFECYCLE_V1 = replace(LIFECYCLE, name="lifecycle-v1", version=1, initialized=v1_result(lifecycle={}))
 """003 as an experiment on version 1."""
 PUBLISHED = AgentText("published", 2, V2_RESULT, state_word="state_update", answers_with_id=True)
-"""What became of 003: published v2."""
+"""The successor of 003: published v2."""
 
 READY_PLACES: dict[str, Frame] = {
     "capabilities.session": V1_RESULT | {"capabilities": {"session": {"ready": True}}},
@@ -77,7 +81,7 @@ READY_PLACES: dict[str, Frame] = {
     "agentCapabilities.sessionCapabilities as an object": v1_result(ready={}),
     "capabilities.session of v2": V2_RESULT | {"capabilities": {"session": {"ready": True}}},
 }
-"""001: where an agent may say that it waits for `session/ready`."""
+"""001: positions in which an agent may announce that it waits for `session/ready`."""
 
 
 def text_block(text: str) -> Frame:
@@ -85,7 +89,7 @@ def text_block(text: str) -> Frame:
 
 
 class RawAgent:
-    """One life of an agent process."""
+    """One agent process."""
 
     def __init__(self, link: socket.socket, pid: int) -> None:
         self.pid = pid
@@ -95,7 +99,7 @@ class RawAgent:
         self._ids = count(1)
 
     def send(self, *frames: Frame) -> None:
-        """Say these frames in one burst."""
+        """Send these frames in one batch."""
         burst = b"".join(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n" for frame in frames)
         with self._writing, suppress(OSError):
             self._link.sendall(burst)
@@ -107,18 +111,18 @@ class RawAgent:
         self.send({"id": request["id"], "error": {"code": code, "message": message}})
 
     def ask(self, method: str, params: Frame) -> int:
-        """Send a request; gives its id."""
+        """Send a request; return its id."""
         request = self.request(method, params)
         self.send(request)
         number: int = request["id"]
         return number
 
     def request(self, method: str, params: Frame) -> Frame:
-        """A request with an id that no other has."""
+        """Return a request with a unique id."""
         return {"id": next(self._ids), "method": method, "params": params}
 
     def told(self, request_id: int) -> Frame:
-        """The answer to a request of ours."""
+        """Return the answer to a request of ours."""
         return self.heard.until(answers(request_id), what=f"answer to the agent's request {request_id}")
 
     def kill(self) -> None:
@@ -130,7 +134,7 @@ class RawAgent:
 
 
 class AgentSession:
-    """One session at a raw agent, in the words of its text."""
+    """One session at a raw agent, in the form of its text."""
 
     def __init__(self, agent: RawAgent, text: AgentText, session_id: str) -> None:
         self.agent = agent
@@ -139,7 +143,7 @@ class AgentSession:
         self._taken: list[Frame] = []
 
     def asked(self, method: str = "session/prompt", words: str | None = None) -> Frame:
-        """The next message with this method about this session that the test has not taken yet."""
+        """Return the next message with this method about this session that the test has not read yet."""
 
         def fits(frame: Frame) -> bool:
             is_ours = frame.get("method") == method and about(frame) == self.id
@@ -165,7 +169,7 @@ class AgentSession:
         return {"method": "session/update", "params": {"sessionId": self.id, "update": update}}
 
     def chunk(self, text: str, message_id: str = "a-1") -> Frame:
-        """A piece of the agent's answer."""
+        """Send a chunk of the agent's answer."""
         update: Frame = {"sessionUpdate": "agent_message_chunk", "content": text_block(text)}
         return update | {"messageId": message_id} if self.text.version == 2 else update
 
@@ -178,12 +182,12 @@ class AgentSession:
         return {"sessionUpdate": self.text.state_word, "state": state, **ended, **more}
 
     def accept(self, prompt: Frame, message_id: str) -> Frame:
-        """The response that says that the prompt is in the conversation."""
+        """Send the response that the prompt was accepted into the conversation."""
         result = {"messageId": message_id} if self.text.answers_with_id else {}
         return {"id": prompt["id"], "result": result}
 
     def begin(self, prompt: Frame, message_id: str = "u-1") -> None:
-        """Take the prompt and begin to work, where the text has words for that."""
+        """Accept the prompt and begin to work, where the text has messages for that."""
         if self.text.is_accepting:
             self.agent.send(
                 self.update(self.user_message(prompt, message_id)),
@@ -205,7 +209,7 @@ class AgentSession:
         return {"sessionUpdate": "turn_complete", "promptRequestId": prompt["id"], "stopReason": reason}
 
     def request_permission(self, call_id: str = "call-1", title: str = "Delete it") -> int:
-        """Ask whether a tool may run; gives the id of the request."""
+        """Send a permission request for a tool; return its id."""
         options = [
             {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
             {"optionId": "no", "name": "No", "kind": "reject_once"},
@@ -229,13 +233,13 @@ Reply = Callable[[RawAgent, Frame], None]
 
 
 class AgentListener:
-    """Where the agent processes of one turnwire call; each that calls is a life."""
+    """Listener for the agent processes of one turnwire; each connection is a process."""
 
     def __init__(self, text: AgentText) -> None:
         self.text = text
         self.lives: list[RawAgent] = []
         self.replies: dict[str, Reply] = {}
-        """What a test wants answered otherwise, by method."""
+        """Answers that a test replaces, by method."""
         self._opened = Heard()
         self._sessions = count(1)
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -263,7 +267,7 @@ class AgentListener:
         return AgentSession(found["agent"], self.text, found["sessionId"])
 
     def returned(self, session_id: str, life: int) -> AgentSession:
-        """The same session at a later life of the agent."""
+        """Return the same session at a later process of the agent."""
         return AgentSession(self.life(life), self.text, session_id)
 
     def close(self) -> None:
@@ -289,7 +293,7 @@ class AgentListener:
             agent.heard.over()
 
     def _reply(self, agent: RawAgent, frame: Frame) -> None:
-        """Answer what belongs to the first steps; everything else is the test's."""
+        """Answer the requests of the first steps; everything else is left to the test."""
         method = frame.get("method", "")
         if "id" not in frame or method in ("", "session/prompt"):
             return

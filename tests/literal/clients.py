@@ -13,7 +13,7 @@ from threading import Thread
 from typing import Any
 
 from tests.literal.heard import START_S, Frame, Heard, about, answers
-from tests.literal.links import EventStream, Http1Origin, Link, Reply, sse
+from tests.literal.links import EventStream, HttpOrigin, Link, Reply, sse
 
 NAMELESS: Frame = {"protocolVersion": 1, "clientCapabilities": {}}
 """000, 001 and 004: neither text has a client capability, and a name is not required."""
@@ -24,15 +24,15 @@ EDITOR: Frame = {
 }
 """004: a client that has files and terminals."""
 KNOWN: Frame = NAMELESS | {"clientInfo": {"name": "zed", "version": "0.220.0"}}
-"""A released client of today, which has neither `turn_complete` nor `session/ready`."""
+"""A current released client, which has neither `turn_complete` nor `session/ready`."""
 FLAGGED: Frame = {"protocolVersion": 1, "clientCapabilities": {"session": {"lifecycle": {}}}}
 """003 as an experiment on version 1."""
 V2: Frame = {"protocolVersion": 2, "info": {"name": "raw", "version": "1"}, "capabilities": {}}
-"""What became of 003: published v2."""
+"""The successor of 003: published v2."""
 
 
 class RawClient:
-    """An ACP client: its requests, its answers, what it hears."""
+    """An ACP client: its requests, its answers, its received frames."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -48,7 +48,7 @@ class RawClient:
         return self.initialized
 
     def request(self, method: str, params: Frame, request_id: int | str | None = None) -> int | str:
-        """Ask, and do not wait; gives the id."""
+        """Send a request without waiting; return the id."""
         chosen = next(self._ids) if request_id is None else request_id
         self.link.send({"jsonrpc": "2.0", "id": chosen, "method": method, "params": params})
         return chosen
@@ -63,7 +63,7 @@ class RawClient:
         return self.heard.until(answers(request_id), what=f"answer to {request_id!r}")
 
     def call(self, method: str, params: Frame) -> Frame:
-        """Ask, and give the result."""
+        """Send a request, and return the result."""
         asked = self.request(method, params)
         response = self.heard.until(answers(asked), what=f"answer to {method}", within=START_S)
         assert "result" in response, response
@@ -110,7 +110,7 @@ def is_update(frame: Frame) -> bool:
 
 
 def said(updates: list[Frame], kind: str = "agent_message_chunk") -> str:
-    """The text of all pieces of this kind."""
+    """Return the text of all chunks of this kind."""
     return "".join(each["content"]["text"] for each in updates if each["sessionUpdate"] == kind)
 
 
@@ -162,7 +162,7 @@ class RestClient:
     """002: a client of the daemon's routes."""
 
     def __init__(self, url: str, token: str) -> None:
-        self._origin = Http1Origin(url)
+        self._origin = HttpOrigin(url)
         self._headers = {"Authorization": f"Bearer {token}"}
         self._readers: list[EventReader] = []
 
@@ -193,7 +193,7 @@ class RestClient:
         return self.ask("POST", f"/session/{session_id}/prompt", body, headers)
 
     def prompt(self, session_id: str, text: str, **more: Any) -> str:
-        """Prompt, and give the `promptId` of the 202."""
+        """Send a prompt, and return the `promptId` of the 202."""
         reply = self.post_prompt(session_id, text, **more)
         assert reply.status == 202, reply
         prompt_id: str = reply.json()["promptId"]
@@ -202,7 +202,7 @@ class RestClient:
     def events(
         self, session_id: str, after: int | None = 0, query: str = "", headers: Mapping[str, str] | None = None
     ) -> EventReader:
-        """The events of a session, from the first one unless told otherwise."""
+        """Open the events of a session, by default from the first one."""
         cursor = {} if after is None else {"Last-Event-ID": str(after)}
         return self.follow(f"/session/{session_id}/events{query}", {**cursor, **(headers or {})})
 

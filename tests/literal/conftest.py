@@ -1,8 +1,11 @@
-"""The house of literal peers: what it runs is shared by all tests, what a test opened is let go with it."""
+"""The shared environment of the literal peers: processes are shared by all tests, and a test's connections are
+closed with it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from zlib import crc32
 
 import pytest
 from tests.literal.stages import SERVED, TRANSPORTS, House
@@ -21,15 +24,16 @@ def house(shared_house: House) -> Generator[House]:
     shared_house.end_test()
 
 
-@pytest.fixture(params=TRANSPORTS)
-def transport(request: pytest.FixtureRequest) -> str:
-    """Each way to turnwire."""
-    found: str = request.param
-    return found
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that names `transport` or `served_by` on one of them, and on the others in `make test-all`.
 
-
-@pytest.fixture(params=SERVED)
-def served_by(request: pytest.FixtureRequest) -> str:
-    """Each way to a daemon, where others can look on."""
-    found: str = request.param
-    return found
+    The name of the test selects the one, so that a folder of tests runs on all of them.
+    """
+    for argument, transports in (("transport", TRANSPORTS), ("served_by", SERVED)):
+        if argument in metafunc.fixturenames:
+            first = crc32(metafunc.function.__name__.encode()) % len(transports)
+            others = pytest.mark.full("every other transport")
+            metafunc.parametrize(
+                argument,
+                [each if n == first else pytest.param(each, marks=others) for n, each in enumerate(transports)],
+            )

@@ -1,4 +1,4 @@
-"""What one side of a wire has heard, in the order of arrival, with waits that end."""
+"""The received frames of one side of a connection, in order of arrival, with bounded waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, cast
 from tests.patience import SOON_S
 
 START_S = 60.0
-"""For what may have to start a process first."""
+"""Timeout for steps that may have to start a process first."""
 
 Frame = dict[str, Any]
 Fits = Callable[[Frame], bool]
@@ -69,7 +69,7 @@ def shown(frames: list[Frame]) -> str:
 
 
 def member(value: Any, *names: str) -> Any:
-    """What stands at this place of a frame, or `None`."""
+    """Return the value at this path of a frame, or `None`."""
     for name in names:
         value = cast("Frame", value).get(name) if isinstance(value, dict) else None
     return value

@@ -1,6 +1,6 @@
-"""The wires of a raw ACP client: pipes, a WebSocket, and Streamable HTTP over HTTP/1.1 or HTTP/2.
+"""The transports of a raw ACP client: pipes, a WebSocket, and Streamable HTTP.
 
-Written from the transport proposal. Each link sends frames and hears frames; what they mean is the client's.
+Written from the transport proposal. Each link sends and receives frames; the client interprets them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from tests.literal.heard import Frame, Heard, about
-from tests.literal.http2 import Http2Connection
 from tests.patience import SOON_S
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
@@ -31,7 +30,7 @@ class Link(Protocol):
     def send(self, frame: Frame) -> None: ...
 
     def follow(self, session_id: str) -> None:
-        """Read what is said about a session, where that has a stream of its own."""
+        """Read the messages about a session, where that has a separate stream."""
         ...
 
     def cut(self) -> None:
@@ -74,7 +73,7 @@ class StdioLink:
         self.process.kill()
 
     def close(self) -> None:
-        """Close the input, then do not wait for turns that nobody ends."""
+        """Close the input, without waiting for unfinished turns."""
         assert self.process.stdin is not None
         with suppress(OSError):
             self.process.stdin.close()
@@ -125,31 +124,9 @@ class Reply(NamedTuple):
         return json.loads(self.body)
 
 
-class EventStream(Protocol):
-    """A response that goes on."""
+class EventStream:
+    """A response that does not end."""
 
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-
-    def lines(self) -> Iterable[bytes]: ...
-
-    def close(self) -> None: ...
-
-
-class HttpOrigin(Protocol):
-    """One server, spoken to in one version of HTTP."""
-
-    def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Reply: ...
-
-    def stream(self, path: str, headers: Mapping[str, str]) -> EventStream: ...
-
-    def close(self) -> None: ...
-
-
-class _Http1Stream:
     def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
         self._connection = connection
         self._response = response
@@ -170,7 +147,7 @@ class _Http1Stream:
         self._connection.close()
 
 
-class Http1Origin:
+class HttpOrigin:
     """HTTP/1.1 as the standard library has it, a connection for each request."""
 
     def __init__(self, url: str) -> None:
@@ -192,27 +169,7 @@ class Http1Origin:
         response = connection.getresponse()
         connection.sock = socket
         socket.settimeout(None)
-        return _Http1Stream(connection, response)
-
-    def close(self) -> None:
-        pass
-
-
-class Http2Origin:
-    """HTTP/2 with prior knowledge, everything on one connection."""
-
-    def __init__(self, url: str) -> None:
-        self._connection = Http2Connection(urlsplit(url).netloc)
-
-    def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
-        exchange = self._connection.open(method, path, headers, body)
-        return Reply(exchange.status, exchange.headers, exchange.whole())
-
-    def stream(self, path: str, headers: Mapping[str, str]) -> EventStream:
-        return self._connection.open("GET", path, {**headers, **EVENT_STREAM}, None)
-
-    def close(self) -> None:
-        self._connection.close()
+        return EventStream(connection, response)
 
 
 def lowered(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -220,7 +177,7 @@ def lowered(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def sse(lines: Iterable[bytes]) -> Iterable[Frame]:
-    """The events of a stream: `id`, `event` and `data` as they stand there."""
+    """Return the events of a stream: `id`, `event` and `data` unchanged."""
     event: Frame = {}
     for line in lines:
         text = line.decode().rstrip("\r\n")
@@ -237,7 +194,7 @@ def sse(lines: Iterable[bytes]) -> Iterable[Frame]:
 
 
 class HttpLink:
-    """Streamable HTTP: POST for what the client says, a stream for the connection and for each session."""
+    """Streamable HTTP: POST for the client's messages, a stream for the connection and for each session."""
 
     def __init__(self, origin: HttpOrigin, token: str) -> None:
         self.heard = Heard()
@@ -262,7 +219,7 @@ class HttpLink:
             assert (reply.status, reply.body) == (202, b""), (frame, reply)
 
     def _session_of(self, frame: Frame) -> str | None:
-        """What the message is about; for an answer, what its request was about."""
+        """Return the session of the message; for an answer, that of its request."""
         if "method" in frame:
             return about(frame)
         request = self.heard.find(lambda each: _is_request(each, frame["id"]))
@@ -293,7 +250,6 @@ class HttpLink:
         with suppress(OSError, http.client.HTTPException):
             self._origin.request("DELETE", "/acp", self._headers, None)
         self.cut()
-        self._origin.close()
 
 
 def _is_request(frame: Frame, request_id: object) -> bool:

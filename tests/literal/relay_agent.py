@@ -1,7 +1,8 @@
-"""An agent process without a will: it carries its standard input to a test, and a test to its standard output.
+"""An agent process without logic: it forwards its standard input to a test, and the test's messages to its standard
+output.
 
-A program of its own, with nothing but the standard library. Its one argument is the port on which the test listens;
-its first line there is its process id. What it says in between is decided by the test, word by word.
+A separate program that uses only the standard library. Its one argument is the port on which the test listens; its
+first line there is its process id. The test decides everything else that it sends.
 """
 
 from __future__ import annotations

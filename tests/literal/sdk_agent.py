@@ -1,6 +1,6 @@
-"""An agent written with the agent SDK: the thing under test, which a raw client talks to over its pipes.
+"""An agent written with the agent SDK: the object under test, which a raw client uses over its pipes.
 
-What a turn does is its prompt. It hears of ready as its author would, and tells it.
+The prompt decides a turn's actions. The agent receives ready like its author would, and reports it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """turnwire as real processes between a raw client and a raw agent, on every transport.
 
-A stage is one client that is connected, and the agent behind. Daemons and clients on pipes cost a second to start,
-so they are shared by all tests that want the same; each test has a session of its own.
+A stage is one connected client and the agent at the other end. Daemons and clients on pipes need a second to start,
+so they are shared by all tests with the same requirements; each test has a separate session.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -20,20 +21,29 @@ from typing import Any, NamedTuple
 from tests.literal.agents import AgentListener, AgentSession, AgentText, text_block
 from tests.literal.clients import EventReader, RawClient, RestClient
 from tests.literal.heard import Frame
-from tests.literal.links import Http1Origin, Http2Origin, HttpLink, Link, SocketLink, StdioLink
+from tests.literal.links import HttpLink, HttpOrigin, Link, SocketLink, StdioLink
 from tests.patience import SOON_S
 
 TURNWIRE = str(Path(sys.executable).with_name("turnwire"))
 TOKEN = "literal-owner-token-0123456789"
-TRANSPORTS = ("http1", "http2", "websocket", "stdio", "relay")
-SERVED = ("http1", "http2", "websocket", "relay")
+TRANSPORTS = ("http", "websocket", "stdio", "relay")
+SERVED = ("http", "websocket", "relay")
 """The transports of a daemon, where others can look on."""
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Nothing of whoever runs the tests."""
+    """Return an environment without variables of the user who runs the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TURNWIRE_")}
+    kept.pop("XDG_RUNTIME_DIR", None)
     return kept | {"XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder)}
+
+
+def end_editor_daemons(folder: Path) -> None:
+    """Kill the daemons that `turnwire stdio` started here; each would end by itself some seconds later."""
+    for record in (folder / "turnwire" / "run").glob("*.json"):
+        if "editors" in json.loads(record.read_bytes() or b"{}"):
+            with suppress(ProcessLookupError):
+                os.kill(int(record.stem), signal.SIGKILL)
 
 
 def start(arguments: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
@@ -83,7 +93,7 @@ class Daemon:
 
 
 class Served:
-    """A daemon and the agent behind it; left, both are gone."""
+    """A daemon and its agent; both end with the context."""
 
     def __init__(self, daemon: Daemon, agents: AgentListener) -> None:
         self.daemon = daemon
@@ -116,7 +126,7 @@ class Talk:
         return self.agents.session(self.cwd)
 
     def prompt(self, text: str, request_id: int | str | None = None) -> int | str:
-        """Prompt, and do not wait; gives the id of the request."""
+        """Send a prompt without waiting; return the id of the request."""
         params = {"sessionId": self.id, "prompt": [text_block(text)]}
         return self.client.request("session/prompt", params, request_id)
 
@@ -156,7 +166,7 @@ class RestTalk:
 
 
 class Stage(NamedTuple):
-    """A connected client and the agent behind; the daemon in between, if there is one."""
+    """A connected client and the agent at the other end; the daemon in between, if there is one."""
 
     client: RawClient
     agents: AgentListener
@@ -169,12 +179,12 @@ class Stage(NamedTuple):
         return self.served.daemon
 
     def open(self) -> Talk:
-        """A session of its own, in a folder of its own."""
+        """Open a new session, in a new folder."""
         cwd = self.house.folder()
         return Talk(self.client, self.client.new_session(cwd), cwd, self.agents)
 
     def join(self, talk: Talk, client: Frame) -> Talk:
-        """Another client comes to the session by its own connection, hears its history, and is ready."""
+        """Let another client join the session over a separate connection, receive its history, and become ready."""
         other = self.house.connect(self.daemon.socket(), client)
         opened: Frame = {"sessionId": talk.id, "cwd": str(talk.cwd), "mcpServers": []}
         if client["protocolVersion"] == 2:
@@ -189,7 +199,7 @@ class Stage(NamedTuple):
 
 
 class House:
-    """Everything that runs, by what it is for."""
+    """All running processes, by their purpose."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
@@ -198,28 +208,30 @@ class House:
         self._pipes: dict[object, Stage] = {}
         self._own: dict[object, RawClient] = {}
         self._closing: list[Callable[[], None]] = []
+        self._hosting = ExitStack()
+        """Kills the daemons that `turnwire stdio` started."""
         self.work = self._root / "work"
         self.work.mkdir()
 
     def folder(self) -> Path:
-        """A new folder in which a session may work."""
+        """Create a folder in which a session may work."""
         found = self.work / f"w{next(self._numbers)}"
         found.mkdir()
         return found
 
     def place(self) -> Path:
-        """A new folder for a process."""
+        """Create a folder for a process."""
         return self._root / f"p{next(self._numbers)}"
 
     def served(self, agent: AgentText, *flags: str) -> Served:
-        """A daemon for this agent, shared by those who want the same."""
+        """Return a daemon for this agent, shared by tests with the same requirements."""
         key = (agent.name, flags)
         if key not in self._daemons:
             self._daemons[key] = self.serve(agent, *flags)
         return self._daemons[key]
 
     def serve(self, agent: AgentText, *flags: str) -> Served:
-        """A daemon that nobody shares; who asks for it may kill it."""
+        """Start a daemon that is not shared; the test may kill it."""
         agents = AgentListener(agent)
         with ExitStack() as undoing:
             undoing.callback(agents.close)
@@ -229,8 +241,8 @@ class House:
 
     def stage(self, transport: str, client: Frame, agent: AgentText, *flags: str, is_fresh: bool = False) -> Stage:
         """This client on this transport in front of this agent; on pipes shared, unless it has to be fresh."""
-        if transport in ("http1", "http2", "websocket"):
-            served = self.served(agent, *flags, *(["--http2"] if transport == "http2" else []))
+        if transport in ("http", "websocket"):
+            served = self.served(agent, *flags)
             return Stage(self.connect(wire(transport, served.daemon), client), served.agents, self, served)
         key = (transport, json.dumps(client), agent.name, flags)
         if is_fresh or key not in self._pipes or self._pipes[key].client.heard.is_over:
@@ -250,7 +262,7 @@ class House:
         else:
             served = None
             agents = AgentListener(agent)
-            command = hosting(place, agents, flags)
+            command = self._host(place, agents, flags)
         with ExitStack() as undoing:
             if served is None:
                 undoing.callback(agents.close)
@@ -259,14 +271,14 @@ class House:
         return Stage(raw, agents, self, served)
 
     def rest_talk(self, agent: AgentText, *flags: str, served: Served | None = None) -> RestTalk:
-        """A session over REST, at the shared daemon unless another is named."""
+        """Open a session over REST, at the shared daemon unless another is named."""
         found = served or self.served(agent, *flags)
         rest = self.rest(found.daemon)
         cwd = self.folder()
         return RestTalk(rest, rest.new_session(cwd), cwd, found.agents)
 
     def piped(self, name: str, command: Sequence[str], client: Frame, *, is_fresh: bool = False) -> RawClient:
-        """A client of an agent of turnwire's own; shared, unless it has to be fresh."""
+        """Connect a client to an agent of turnwire's own; shared, unless it has to be fresh."""
         key = (name, json.dumps(client))
         if is_fresh or key not in self._own or self._own[key].heard.is_over:
             link = StdioLink(start(command, self.place()))
@@ -276,19 +288,23 @@ class House:
         return self._own[key]
 
     def relayed(self, served: Served, client: Frame) -> RawClient:
-        """A client of a relay of its own."""
+        """Connect a client through a separate relay."""
         place = self.place()
         return self.connect(StdioLink(start(relaying(place, served), place)), client)
 
     def hosted(self, agents: AgentListener) -> RawClient:
-        """A client of a `turnwire stdio` of its own, let go with its agent at the end of the test."""
+        """Connect a client to a separate `turnwire stdio`, which ends with its agent at the end of the test."""
         place = self.place()
-        link = StdioLink(start(hosting(place, agents), place))
+        link = StdioLink(start(self._host(place, agents), place))
         self._closing += [agents.close, link.close]
         return RawClient(link)
 
+    def _host(self, place: Path, agents: AgentListener, flags: Sequence[str] = ()) -> list[str]:
+        self._hosting.callback(end_editor_daemons, place)
+        return [TURNWIRE, "stdio", "--data", str(place), *flags, "--", *agents.command]
+
     def connect(self, link: Link, client: Frame) -> RawClient:
-        """A client that is let go at the end of the test."""
+        """Connect a client that disconnects at the end of the test."""
         raw = introduced(link, client)
         self._closing.append(link.close)
         return raw
@@ -313,10 +329,11 @@ class House:
         for served in self._daemons.values():
             with served:
                 pass
+        self._hosting.close()
 
 
 def introduced(link: Link, client: Frame) -> RawClient:
-    """A client that has been through `initialize`; a link on which that fails is closed."""
+    """Initialize a client; a link on which that fails is closed."""
     with ExitStack() as undoing:
         undoing.callback(link.close)
         raw = RawClient(link)
@@ -332,15 +349,5 @@ def relaying(place: Path, served: Served) -> list[str]:
     return [TURNWIRE, "stdio", "--daemon", served.daemon.url, "--token-file", str(place / "token")]
 
 
-def hosting(place: Path, agents: AgentListener, flags: Sequence[str] = ()) -> list[str]:
-    return [TURNWIRE, "stdio", "--data", str(place), *flags, "--", *agents.command]
-
-
 def wire(transport: str, daemon: Daemon) -> Link:
-    match transport:
-        case "http1":
-            return HttpLink(Http1Origin(daemon.url), TOKEN)
-        case "http2":
-            return HttpLink(Http2Origin(daemon.url), TOKEN)
-        case _:
-            return daemon.socket()
+    return HttpLink(HttpOrigin(daemon.url), TOKEN) if transport == "http" else daemon.socket()

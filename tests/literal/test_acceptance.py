@@ -1,7 +1,7 @@
-"""003, to the letter: with an agent that accepts prompts itself, acceptance is the agent's.
+"""003, to the letter: with an agent that accepts prompts itself, acceptance is the agent's decision.
 
-It decides whether a prompt enters the conversation, where, under which id, and what becomes of one that comes
-while it works. Whoever reads the session sees it as the agent told it.
+It decides whether, where and under which id a prompt enters the conversation, and the handling of one that arrives
+while it works. Every reader of the session sees it as the agent reported it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHUNKS = 300
 
 
 class Room:
-    """One session of a v2 agent with everybody who can read it: v2, v1, and REST in both shapes."""
+    """One session of a v2 agent with all kinds of readers: v2, v1, and REST in both shapes."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -38,14 +38,14 @@ class Room:
         return [self.sender, self.v2, self.v1, *self.events.values()]
 
     def wait_for(self, text: str) -> None:
-        """Until everybody has heard a piece of text."""
+        """Wait until every reader has received a text."""
         for talk in (self.sender, self.v2, self.v1):
             talk.update("agent_message_chunk", content=text_block(text))
         for events in self.events.values():
             events.heard.until(lambda event: f'"{text}"' in event["sse"]["data"], what=f"{text} on REST")
 
     def user_messages(self) -> list[list[Frame]]:
-        """What each reader has of user messages."""
+        """Return each reader's user messages."""
         return [[each for each in reader.updates() if is_user(each)] for reader in self.readers()]
 
 
@@ -54,7 +54,7 @@ def is_user(update: Frame) -> bool:
 
 
 def accepting(agent: AgentSession, prompt: Frame, message_id: str, order: tuple[str, ...]) -> list[Frame]:
-    """The three first words about a prompt, in this order."""
+    """Return the first three messages about a prompt, in this order."""
     words = {
         "user_message": agent.update(agent.user_message(prompt, message_id)),
         "response": agent.accept(prompt, message_id),
@@ -63,7 +63,6 @@ def accepting(agent: AgentSession, prompt: Frame, message_id: str, order: tuple[
     return [words[each] for each in order]
 
 
-@pytest.mark.requirement("R32", "R34", "R36")
 @EVERY_V2
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 def test_a_prompt_is_answered_with_the_agents_id_in_whatever_order_it_was_accepted(
@@ -85,9 +84,8 @@ def test_a_prompt_is_answered_with_the_agents_id_in_whatever_order_it_was_accept
     ]
 
 
-@pytest.mark.requirement("R32", "R34")
 def test_acceptance_is_the_agents_on_every_transport(house: House, transport: str) -> None:
-    """003: nothing is answered and nothing is shown before the agent said so."""
+    """003: no answer and no update precede the agent's acceptance."""
     stage = house.stage(transport, V2, PUBLISHED)
     talk = stage.open()
     asked = talk.prompt("hello")
@@ -102,12 +100,11 @@ def test_acceptance_is_the_agents_on_every_transport(house: House, transport: st
     talk.update("state_update", state="idle", stopReason="end_turn")
 
 
-@pytest.mark.requirement("R34", "R79")
 @EVERY_V2
 def test_a_prompt_that_is_accepted_three_hundred_pieces_later_stands_where_the_agent_put_it(
     house: House, agent: AgentText
 ) -> None:
-    """003: for the sender, for those who look on, and on REST in either shape."""
+    """003: for the sender, for other viewers, and on REST in either shape."""
     room = Room(house.stage("websocket", V2, agent))
     asked = room.sender.prompt("hello")
     session = room.agent
@@ -130,12 +127,11 @@ def test_a_prompt_that_is_accepted_three_hundred_pieces_later_stands_where_the_a
     assert {each["messageId"] for told in room.user_messages() for each in told} == {"of-the-agent"}
 
 
-@pytest.mark.requirement("R10", "R16")
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 def test_a_v1_client_of_a_v2_agent_is_answered_at_the_end_in_whatever_order_it_was_accepted(
     house: House, order: tuple[str, ...]
 ) -> None:
-    """003, 004: and the words before the acceptance belong to its turn."""
+    """003, 004: and the messages before the acceptance belong to its turn."""
     talk = house.stage("websocket", NAMELESS, PUBLISHED).open()
     asked = talk.prompt("hello")
     session = talk.agent
@@ -149,12 +145,11 @@ def test_a_v1_client_of_a_v2_agent_is_answered_at_the_end_in_whatever_order_it_w
     assert kinds(talk.updates()) == ["agent_message_chunk"] * 3 + ["turn_complete"]
 
 
-@pytest.mark.requirement("R33", "R60")
 @EVERY_V2
 def test_a_prompt_that_the_agent_refuses_is_an_error_and_leaves_no_user_message(
     house: House, agent: AgentText
 ) -> None:
-    """003, 002: its code and its words, to the sender and on REST; the record keeps the text."""
+    """003, 002: its code and its message, to the sender and on REST; the record retains the text."""
     room = Room(house.stage("websocket", V2, agent))
     asked = room.sender.prompt("not this")
     room.agent.agent.refuse(room.agent.asked(), -32042, "I will not")
@@ -178,7 +173,6 @@ def test_a_prompt_that_the_agent_refuses_is_an_error_and_leaves_no_user_message(
     }
 
 
-@pytest.mark.requirement("R33", "R60")
 @EVERY_V2
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["v1", "v2"])
 def test_a_refusal_has_the_agents_code_for_every_client_and_one_end(
@@ -203,7 +197,6 @@ def test_a_refusal_has_the_agents_code_for_every_client_and_one_end(
     assert ends(events.heard.all()) == [first, second]
 
 
-@pytest.mark.requirement("R33", "R57")
 @EVERY_V2
 def test_a_prompt_over_rest_that_the_agent_refuses_is_a_turn_error_behind_the_202(
     house: House, agent: AgentText
@@ -222,7 +215,7 @@ def test_a_prompt_over_rest_that_the_agent_refuses_is_a_turn_error_behind_the_20
 
 
 def begun(talk: Talk) -> Frame:
-    """A first prompt that the agent works on."""
+    """Return a first prompt that the agent works on."""
     talk.prompt("first")
     prompt = talk.agent.asked(words="first")
     talk.agent.begin(prompt, "u-1")
@@ -230,7 +223,6 @@ def begun(talk: Talk) -> Frame:
     return prompt
 
 
-@pytest.mark.requirement("R42", "R60")
 @EVERY_V2
 def test_a_second_prompt_goes_to_a_v2_agent_at_once_and_may_join_the_work(house: House, agent: AgentText) -> None:
     """003: one idle, and each prompt has its own answer and its own end on REST."""
@@ -255,7 +247,6 @@ def test_a_second_prompt_goes_to_a_v2_agent_at_once_and_may_join_the_work(house:
     assert users == ["u-1", "u-2"]
 
 
-@pytest.mark.requirement("R42")
 def test_a_second_prompt_goes_to_a_v2_agent_at_once_on_every_transport(house: House, transport: str) -> None:
     """003."""
     talk = house.stage(transport, V2, PUBLISHED).open()
@@ -269,12 +260,11 @@ def test_a_second_prompt_goes_to_a_v2_agent_at_once_on_every_transport(house: Ho
     talk.update("state_update", state="idle", stopReason="end_turn")
 
 
-@pytest.mark.requirement("R36", "R42", "R60")
 @EVERY_V2
 def test_a_second_prompt_that_the_agent_holds_is_not_ended_by_the_end_of_the_first(
     house: House, agent: AgentText
 ) -> None:
-    """003: inserted at the next break point, it has an idle of its own."""
+    """003: inserted at the next break point, it has a separate idle."""
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
@@ -294,7 +284,6 @@ def test_a_second_prompt_that_the_agent_holds_is_not_ended_by_the_end_of_the_fir
     assert ends(events.heard.all()) == [one["promptId"], two["promptId"]]
 
 
-@pytest.mark.requirement("R33", "R42")
 @EVERY_V2
 def test_a_second_prompt_that_the_agent_refuses_leaves_the_first_alone(house: House, agent: AgentText) -> None:
     """003."""
@@ -314,7 +303,6 @@ def test_a_second_prompt_that_the_agent_refuses_leaves_the_first_alone(house: Ho
     assert ends(events.heard.all()) == [refused["promptId"], done["promptId"]]
 
 
-@pytest.mark.requirement("R42")
 def test_over_rest_a_second_prompt_waits_unless_the_agent_is_to_decide(house: House) -> None:
     """002, 003: `whenBusy: "agent"` hands it over at once."""
     talk = house.rest_talk(PUBLISHED)
@@ -337,8 +325,29 @@ def test_over_rest_a_second_prompt_waits_unless_the_agent_is_to_decide(house: Ho
     assert sorted(ends(events.heard.all())) == sorted([first, second, third])
 
 
+def test_over_rest_a_turn_that_waits_names_its_request_although_the_agent_asked_later(house: House) -> None:
+    """003: the agent states `requires_action` first and sends the request after it."""
+    talk = house.rest_talk(PUBLISHED)
+    talk.prompt("ask me")
+    prompt = talk.agent.asked()
+    talk.agent.begin(prompt)
+    events = talk.events()
+    talk.agent.say(talk.agent.state("requires_action"))
+    assert "waitsFor" not in events.until("state_changed", state="requires_action")["data"]
+    asked = talk.agent.request_permission()
+    request_id = events.until("permission_request")["data"]["requestId"]
+    events.until(
+        "state_changed", state="requires_action", waitsFor=[{"requestId": request_id, "kind": "permission"}]
+    )
+    answer = {"outcome": {"outcome": "selected", "optionId": "yes"}}
+    assert talk.rest.ask("POST", f"/session/{talk.id}/permission/{request_id}", answer).status == 200
+    talk.agent.agent.told(asked)
+    talk.agent.end(prompt)
+    assert events.until("turn_complete")["data"]["stopReason"] == "end_turn"
+
+
 def test_a_second_prompt_of_a_v1_client_waits_for_its_turn(house: House, transport: str) -> None:
-    """004: v1 has no words for two prompts at once; a v2 agent behind changes nothing for its client."""
+    """004: v1 cannot express two concurrent prompts; a v2 agent changes nothing for its client."""
     stage = house.stage(transport, NAMELESS, PUBLISHED)
     talk = stage.open()
     one = talk.prompt("first")
@@ -355,7 +364,6 @@ def test_a_second_prompt_of_a_v1_client_waits_for_its_turn(house: House, transpo
     assert talk.client.response(two)["result"]["stopReason"] == "max_tokens"
 
 
-@pytest.mark.requirement("R43")
 @EVERY_V2
 def test_a_cancel_of_a_v2_client_takes_back_what_the_agent_has_not_inserted(house: House, agent: AgentText) -> None:
     """003: the agent answers the held one with -32800; the work ends cancelled; each has one end."""
@@ -376,9 +384,8 @@ def test_a_cancel_of_a_v2_client_takes_back_what_the_agent_has_not_inserted(hous
     assert not [each for each in talk.updates() if is_user(each) and each["content"] == [text_block("second")]]
 
 
-@pytest.mark.requirement("R43")
 def test_a_cancel_of_a_v2_client_takes_back_what_waits_for_a_v1_agent(house: House, transport: str) -> None:
-    """003: the agent never hears of it."""
+    """003: the agent never receives it."""
     stage = house.stage(transport, V2, PLAIN)
     talk = stage.open()
     talk.prompt("first")
@@ -393,7 +400,6 @@ def test_a_cancel_of_a_v2_client_takes_back_what_waits_for_a_v1_agent(house: Hou
     assert talk.agent.prompts() == ["first"]
 
 
-@pytest.mark.requirement("R43")
 def test_a_cancel_leaves_what_another_client_has_waiting(house: House, served_by: str) -> None:
     """003: the same client's only."""
     stage = house.stage(served_by, V2, PLAIN)
@@ -411,7 +417,6 @@ def test_a_cancel_leaves_what_another_client_has_waiting(house: House, served_by
     other.update("state_update", state="idle", stopReason="end_turn")
 
 
-@pytest.mark.requirement("R33", "R78")
 @EVERY_V2
 def test_a_prompt_that_was_never_inserted_shows_no_message_but_its_record_keeps_the_text(
     house: House, agent: AgentText
@@ -430,10 +435,9 @@ def test_a_prompt_that_was_never_inserted_shows_no_message_but_its_record_keeps_
     assert (record["state"], record["promptText"]) == ("cancelled", "never mind")
 
 
-@pytest.mark.requirement("R34")
 @EVERY_V2
 def test_the_agents_own_message_id_is_on_rest_too(house: House, agent: AgentText) -> None:
-    """002, 003: and the message stands behind what was said before it."""
+    """002, 003: and the message follows the earlier updates."""
     talk: RestTalk = house.rest_talk(agent)
     prompt_id = talk.prompt("hello")
     prompt = talk.agent.asked()

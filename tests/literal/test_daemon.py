@@ -1,4 +1,6 @@
-"""002, to the letter: a prompt over REST is accepted at once, and its end is an event that everybody hears."""
+"""002, to the letter: a prompt over REST is accepted at once, and its end is an event that every reader
+receives.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ EVERY_AGENT = pytest.mark.parametrize("agent", [PLAIN, LIFECYCLE, PUBLISHED], id
 
 
 def played(talk: RestTalk, text: str = "hello", **more: Any) -> str:
-    """One whole turn with a piece of text and a tool call; gives its `promptId`."""
+    """Run one whole turn with a text chunk and a tool call; return its `promptId`."""
     prompt_id = talk.prompt(text, **more)
     agent = talk.agent
     prompt = agent.asked(words=text)
@@ -28,7 +30,7 @@ def played(talk: RestTalk, text: str = "hello", **more: Any) -> str:
 
 
 def tool_call(text: AgentText, call_id: str) -> list[Frame]:
-    """A tool call from its announcement to its end, in the version of the agent."""
+    """Send a tool call from its announcement to its end, in the version of the agent."""
     first = "tool_call" if text.version == 1 else "tool_call_update"
     return [
         {"sessionUpdate": first, "toolCallId": call_id, "title": "Look", "kind": "read", "status": "pending"},
@@ -41,7 +43,6 @@ def of_turn(reader: EventReader, prompt_id: str) -> list[Frame]:
     return [event for event in reader.heard.all() if event.get("promptId") == prompt_id]
 
 
-@pytest.mark.requirement("R57")
 @EVERY_AGENT
 def test_a_prompt_is_accepted_before_the_agent_has_said_anything(house: House, agent: AgentText) -> None:
     """002."""
@@ -55,7 +56,6 @@ def test_a_prompt_is_accepted_before_the_agent_has_said_anything(house: House, a
     assert talk.events().terminal(reply.json()["promptId"])["data"]["stopReason"] == "end_turn"
 
 
-@pytest.mark.requirement("R59", "R60", "R61", "R62", "R79")
 @EVERY_AGENT
 def test_everybody_hears_the_same_events_and_one_end_behind_them_all(house: House, agent: AgentText) -> None:
     """002."""
@@ -72,7 +72,6 @@ def test_everybody_hears_the_same_events_and_one_end_behind_them_all(house: Hous
     ]
 
 
-@pytest.mark.requirement("R60")
 def test_a_turn_that_fails_ends_with_turn_error(house: House) -> None:
     """002."""
     talk = house.rest_talk(PLAIN)
@@ -85,7 +84,6 @@ def test_a_turn_that_fails_ends_with_turn_error(house: House) -> None:
     assert isinstance(terminal["data"]["message"], str)
 
 
-@pytest.mark.requirement("R64")
 def test_the_loss_of_the_prompting_client_does_not_touch_the_turn(house: House) -> None:
     """002: its connection is closed with the 202."""
     talk = house.rest_talk(PLAIN)
@@ -105,7 +103,6 @@ REFUSED: list[tuple[str, Any, int]] = [
 ]
 
 
-@pytest.mark.requirement("R58")
 @pytest.mark.parametrize(("path", "body", "status"), REFUSED)
 def test_a_submission_that_is_wrong_is_refused_at_once_and_starts_nothing(
     house: House, path: str, body: Any, status: int
@@ -119,7 +116,6 @@ def test_a_submission_that_is_wrong_is_refused_at_once_and_starts_nothing(
     assert talk.agent.prompts() == ["right"]
 
 
-@pytest.mark.requirement("R58")
 def test_a_busy_session_refuses_where_the_daemon_is_set_so(house: House) -> None:
     """002: the issue's own answer, and nothing is started."""
     talk = house.rest_talk(PLAIN, *STRICT)
@@ -135,7 +131,6 @@ def test_a_busy_session_refuses_where_the_daemon_is_set_so(house: House) -> None
     assert talk.agent.prompts() == ["first", "third"]
 
 
-@pytest.mark.requirement("R58", "R60")
 def test_a_busy_session_queues_by_default_and_refuses_who_asks_for_that(house: House) -> None:
     """002."""
     talk = house.rest_talk(PLAIN)
@@ -150,7 +145,6 @@ def test_a_busy_session_queues_by_default_and_refuses_who_asks_for_that(house: H
     assert ends(events.heard.all()) == [first, second]
 
 
-@pytest.mark.requirement("R67")
 def test_a_daemon_without_blocking_replies_answers_202_to_who_wants_to_wait(house: House) -> None:
     """002: the wish is ignored, not refused."""
     talk = house.rest_talk(PLAIN, *STRICT)
@@ -160,12 +154,11 @@ def test_a_daemon_without_blocking_replies_answers_202_to_who_wants_to_wait(hous
     assert talk.events().terminal(reply.json()["promptId"])["type"] == "turn_complete"
 
 
-@pytest.mark.requirement("R77")
 @pytest.mark.parametrize(("cursor", "headers", "detail"), [(10_000, {}, "ahead"), (0, {"epoch": "x"}, None)])
 def test_a_cursor_that_cannot_be_honoured_is_answered_in_the_words_of_the_contract(
     house: House, cursor: int, headers: Frame, detail: str | None
 ) -> None:
-    """002: and the stream goes on."""
+    """002: and the stream continues."""
     talk = house.rest_talk(PLAIN)
     first = played(talk)
     talk.events().terminal(first)
@@ -180,7 +173,6 @@ def test_a_cursor_that_cannot_be_honoured_is_answered_in_the_words_of_the_contra
     assert reader.terminal(second)["data"]["stopReason"] == "end_turn"
 
 
-@pytest.mark.requirement("R58")
 def test_a_full_queue_is_what_the_published_sdk_reads_as_its_pending_limit(house: House) -> None:
     """002: it looks at the status, the code and three members."""
     talk = house.rest_talk(PLAIN, "--limit", "queue_length=1")
@@ -200,10 +192,9 @@ def test_a_full_queue_is_what_the_published_sdk_reads_as_its_pending_limit(house
     assert ends(events.heard.all()) == [first, second]
 
 
-@pytest.mark.requirement("R100")
 @EVERY_AGENT
 def test_every_event_of_a_turn_names_who_prompted_it(house: House, agent: AgentText) -> None:
-    """002: the client that prompted, and whose name it did it in; the end included."""
+    """002: the client that prompted, and the user it acted for; including the end."""
     talk = house.rest_talk(agent)
     client_id = talk.created["clientId"]
     events = talk.events()
@@ -229,7 +220,6 @@ def test_every_event_of_a_turn_names_who_prompted_it(house: House, agent: AgentT
     assert authors == authors[:1] * len(authors)
 
 
-@pytest.mark.requirement("R71", "R100")
 def test_a_prompt_over_acp_names_its_author_on_every_event_too(house: House, served_by: str) -> None:
     """002."""
     stage = house.stage(served_by, NAMELESS, PLAIN)
@@ -246,7 +236,6 @@ def test_a_prompt_over_acp_names_its_author_on_every_event_too(house: House, ser
     assert [event.get("author") for event in told] == [terminal["author"]] * len(told)
 
 
-@pytest.mark.requirement("R71")
 def test_a_prompt_over_rest_is_heard_with_its_end_over_acp(house: House, served_by: str) -> None:
     """002, 000."""
     stage = house.stage(served_by, NAMELESS, PLAIN)
@@ -260,7 +249,6 @@ def test_a_prompt_over_rest_is_heard_with_its_end_over_acp(house: House, served_
     assert kinds(talk.updates()) == ["user_message_chunk", "agent_message_chunk", "turn_complete"]
 
 
-@pytest.mark.requirement("R75", "R76")
 def test_who_comes_back_with_a_cursor_hears_what_it_missed_once_the_end_included(house: House) -> None:
     """002."""
     talk = house.rest_talk(PLAIN)
@@ -279,7 +267,6 @@ def test_who_comes_back_with_a_cursor_hears_what_it_missed_once_the_end_included
     assert [each["content"]["text"] for each in back.updates()] == ["while away"]
 
 
-@pytest.mark.requirement("R66")
 def test_how_a_prompt_stands_is_told_without_any_stream(house: House) -> None:
     """002."""
     talk = house.rest_talk(PLAIN)
@@ -293,7 +280,6 @@ def test_how_a_prompt_stands_is_told_without_any_stream(house: House) -> None:
     assert (status["state"], status["stopReason"]) == ("completed", "max_tokens")
 
 
-@pytest.mark.requirement("R63")
 def test_the_stream_is_one_that_proxies_leave_alone(house: House) -> None:
     """002."""
     reader = house.rest_talk(PLAIN).events()
@@ -346,7 +332,7 @@ def test_the_stream_of_many_sessions_shows_v1_and_v2_alike(house: House, agent: 
 
 
 def told_kinds(value: Any) -> Iterator[str]:
-    """Every kind of update anywhere in an answer. An event that says what was left out shows no update."""
+    """Return every kind of update anywhere in an answer. An event about omitted updates shows none."""
     if isinstance(value, dict):
         found = cast("Frame", value)
         if found.get("type") == "session_update_omitted":
@@ -374,7 +360,7 @@ def test_what_is_told_again_has_the_shapes_of_the_stream(house: House, agent: Ag
 
 
 def test_a_cursor_of_one_shape_is_a_cursor_of_the_other(house: House) -> None:
-    """002, the contract: who changes its mind loses nothing and hears nothing twice."""
+    """002, the contract: a reader that switches shapes loses nothing and receives nothing twice."""
     talk = house.rest_talk(PUBLISHED)
     first = played(talk, "one")
     position = talk.events().terminal(first)["id"]

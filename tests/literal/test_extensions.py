@@ -1,7 +1,7 @@
-"""What the published texts let peers add: `_meta` and members that no version has, and methods of their own.
+"""Extensions that the published texts allow: `_meta` and unknown members, and vendor methods.
 
-Both versions say it alike: what is unknown is kept by whoever passes it on; a method of somebody's own begins with
-`_`, a request by an unknown one is refused with -32601, and a notification is ignored.
+Both versions agree: intermediaries preserve unknown members; a vendor method begins with `_`, an unknown request is
+rejected with -32601, and an unknown notification is ignored.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tests.literal.stages import House, Served, Talk, wire
 
 META: Frame = {"example.com": {"trace": "ünï", "n": [1, 2]}}
 OWN: Frame = {"_meta": META, "exampleMember": {"kept": True}}
-"""What an agent adds to anything."""
+"""Members that an agent adds to anything."""
 BOTH = pytest.mark.parametrize("client", [NAMELESS, V2], ids=["v1", "v2"])
 AGENTS = pytest.mark.parametrize("agent", [PLAIN, PUBLISHED], ids=["v1 agent", "v2 agent"])
 
 
 def is_kept(told: Frame) -> bool:
-    """Whether all of `OWN` is in it, `_meta` possibly with more beside."""
+    """Return True if all of `OWN` is in it; `_meta` may have more members."""
     return told.get("exampleMember") == OWN["exampleMember"] and META.items() <= told.get("_meta", {}).items()
 
 
@@ -152,7 +152,7 @@ def asked_all(client: RawClient, method: str) -> list[Frame]:
 
 
 def sentence(talk: Talk) -> list[object]:
-    """The words and the methods of what the client heard of the session, in order."""
+    """Return the texts and the methods that the client received about the session, in order."""
     frames = talk.client.frames(talk.id)
     told = [member(each, "params", "update", "content", "text") or each["method"] for each in frames]
     return [each for each in told if each != "session/update"]
@@ -173,7 +173,7 @@ def test_a_request_of_an_agents_own_reaches_the_client_in_its_place_and_the_answ
     result = {"sessionId": "as it is", "answer": [1, None], **OWN}
     talk.client.answer(asked, result)
     assert agent.agent.told(request["id"])["result"] == result
-    # Clients are shared by tests, so one has heard the same words before.
+    # Clients are shared by tests, so this one may have received the same text before.
     talk.client.heard.until(
         lambda frame: about(frame) == talk.id and member(frame, "params", "update", "content", "text") == "behind"
     )
@@ -254,7 +254,7 @@ def test_a_request_that_the_agent_takes_back_is_taken_back_from_the_client(
 
 
 def alone(house: House, served: Served, client: Frame, transport: str = "websocket") -> Talk:
-    """A session at a daemon that only this test has."""
+    """Open a session at a daemon that only this test uses."""
     cwd = house.folder()
     raw = house.connect(wire(transport, served.daemon), client)
     return Talk(raw, raw.new_session(cwd), cwd, served.agents)
@@ -262,12 +262,12 @@ def alone(house: House, served: Served, client: Frame, transport: str = "websock
 
 @METHODS
 @BOTH
-@pytest.mark.parametrize("transport", ["http1", "websocket"])
+@pytest.mark.parametrize("way", ["http", "websocket"])
 def test_a_request_about_no_session_is_asked_of_the_only_user_of_the_agent(
-    house: House, client: Frame, transport: str, method: str
+    house: House, client: Frame, way: str, method: str
 ) -> None:
     with house.serve(PLAIN) as served:
-        talk = alone(house, served, client, transport)
+        talk = alone(house, served, client, way)
         agent = begun(talk)
         other = alone(house, served, client)
         begun(other)
@@ -276,7 +276,7 @@ def test_a_request_about_no_session_is_asked_of_the_only_user_of_the_agent(
         agent.agent.send(*before, request)
         asked = talk.client.heard.until(lambda frame: frame.get("method") == method)
         assert asked["params"] == {"question": 1}
-        if transport == "websocket":
+        if way == "websocket":
             assert sentence(talk)[-20:] == [*map(str, range(20))]
         refuse(talk.client, asked, REFUSED)
         asked = other.client.heard.until(lambda frame: frame.get("method") == method)

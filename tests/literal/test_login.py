@@ -1,4 +1,4 @@
-"""Logging in at an agent over REST: what the agent offers, in one form, and what becomes of a login."""
+"""Logging in at an agent over REST: the agent's methods, in one form, and the outcome of a login."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A client that reads each piece of a stream as text by itself, whatever the network made of it.
+"""A client that decodes each chunk of a stream as text separately, however the network splits it.
 
-Released clients do so (the Python SDK 0.12.1 decodes every chunk alone), and a piece may end inside of a character.
+Released clients do so (the Python SDK 0.12.1 decodes every chunk alone), and a chunk may end inside a character.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import pytest
 from tests.literal.agents import PLAIN
 from tests.literal.clients import NAMELESS, V2, is_update
 from tests.literal.heard import Frame, Heard, member
-from tests.literal.links import EventStream, Http1Origin, Http2Origin, HttpLink, sse
+from tests.literal.links import EventStream, HttpLink, HttpOrigin, sse
 from tests.literal.stages import TOKEN, House, Talk
 
 WORDS = 'naïve Ж 你好 😀 \\ \\u00e9 "“ \u2028 end'
 
 
 def in_single_bytes(lines: Iterable[bytes]) -> Iterable[bytes]:
-    """The lines as this client understands them: put together from pieces of one byte, each read by itself."""
+    """Return the lines as this client decodes them: joined from chunks of one byte, each decoded separately."""
     for line in lines:
         yield "".join(bytes([each]).decode() for each in line).encode()
 
@@ -32,12 +32,9 @@ class NaiveLink(HttpLink):
 
 
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["v1", "v2"])
-@pytest.mark.parametrize("origin", [Http1Origin, Http2Origin])
-def test_words_of_any_script_are_heard_in_pieces_of_one_byte(
-    house: House, origin: type[Http1Origin | Http2Origin], client: Frame
-) -> None:
-    served = house.served(PLAIN, *(["--http2"] if origin is Http2Origin else []))
-    raw = house.connect(NaiveLink(origin(served.daemon.url), TOKEN), client)
+def test_words_of_any_script_are_heard_in_pieces_of_one_byte(house: House, client: Frame) -> None:
+    served = house.served(PLAIN)
+    raw = house.connect(NaiveLink(HttpOrigin(served.daemon.url), TOKEN), client)
     cwd = house.folder()
     talk = Talk(raw, raw.new_session(cwd), cwd, served.agents)
     talk.prompt("go")
@@ -62,7 +59,7 @@ def test_words_of_any_script_are_heard_so_over_rest(house: House) -> None:
     heard = Heard()
     url = house.served(PLAIN).daemon.url
     path = f"/session/{talk.id}/events?snapshot=1&after=0"
-    stream = Http1Origin(url).stream(path, {"Authorization": f"Bearer {TOKEN}"})
+    stream = HttpOrigin(url).stream(path, {"Authorization": f"Bearer {TOKEN}"})
 
     def read() -> None:
         for event in sse(in_single_bytes(stream.lines())):

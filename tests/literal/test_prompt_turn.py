@@ -35,7 +35,6 @@ def before(talk: Talk, response: Frame) -> list[Frame]:
     return [frame["params"]["update"] for frame in told if is_update(frame) and about(frame) == talk.id]
 
 
-@pytest.mark.requirement("R10", "R12", "R13", "R94", "R98")
 def test_a_turn_passes_as_the_agent_told_it_with_its_questions_in_their_place(house: House, transport: str) -> None:
     """004: plan, words, tool call, permission, file, result, words, answer."""
     talk = house.stage(transport, EDITOR, PLAIN).open()
@@ -74,7 +73,6 @@ def test_a_turn_passes_as_the_agent_told_it_with_its_questions_in_their_place(ho
     assert methods[5] == "fs/read_text_file"
 
 
-@pytest.mark.requirement("R11")
 @pytest.mark.parametrize("reason", REASONS)
 @EVERY_AGENT
 def test_a_turn_ends_with_the_agents_reason(house: House, agent: AgentText, reason: str) -> None:
@@ -87,7 +85,6 @@ def test_a_turn_ends_with_the_agents_reason(house: House, agent: AgentText, reas
     assert talk.client.response(asked)["result"]["stopReason"] == reason
 
 
-@pytest.mark.requirement("R1")
 def test_session_methods_before_initialize_are_refused(house: House) -> None:
     """004."""
     client = RawClient(house.served(PLAIN).daemon.socket())
@@ -98,7 +95,6 @@ def test_session_methods_before_initialize_are_refused(house: House) -> None:
         client.link.close()
 
 
-@pytest.mark.requirement("R9", "R15", "R16", "R17")
 def test_a_cancel_is_heard_while_the_prompt_runs_and_late_words_come_before_the_answer(
     house: House, transport: str
 ) -> None:
@@ -132,13 +128,12 @@ def answer_with_an_error(agent: AgentSession, prompt: Frame) -> None:
         agent.agent.refuse(prompt, -32603, "aborted")
 
 
-@pytest.mark.requirement("R15", "R23")
 @EVERY_AGENT
 @pytest.mark.parametrize("answer", [answer_otherwise, answer_with_an_error])
 def test_after_a_cancel_the_turn_is_cancelled_whatever_the_agent_says(
     house: House, agent: AgentText, answer: object
 ) -> None:
-    """004: an abort never leaks as an error; the agent's own word is kept beside it."""
+    """004: an abort never appears as an error; the agent's own message is also stored."""
     stage = house.stage("websocket", NAMELESS, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
@@ -158,7 +153,6 @@ def test_after_a_cancel_the_turn_is_cancelled_whatever_the_agent_says(
     assert events.until("prompt_cancelled")["author"]
 
 
-@pytest.mark.requirement("R15")
 def test_after_a_cancel_the_turn_is_cancelled_on_every_transport(house: House, transport: str) -> None:
     """004."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
@@ -170,11 +164,10 @@ def test_after_a_cancel_the_turn_is_cancelled_on_every_transport(house: House, t
     assert talk.client.response(asked)["result"]["stopReason"] == "cancelled"
 
 
-@pytest.mark.requirement("R49")
 def test_an_open_question_is_answered_cancelled_once_when_the_turn_is_cancelled(
     house: House, transport: str
 ) -> None:
-    """004: the client answers it as it must; the agent hears one answer."""
+    """004: the client answers it as it must; the agent receives one answer."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
     asked = talk.prompt("ask me")
     prompt = talk.agent.asked()
@@ -189,7 +182,7 @@ def test_an_open_question_is_answered_cancelled_once_when_the_turn_is_cancelled(
 
 
 def with_open_calls(talk: Talk) -> Frame:
-    """A turn with two tool calls that are open and one that is done; gives its prompt."""
+    """Return the prompt of a turn with two open tool calls and one completed."""
     agent = talk.agent
     prompt = agent.asked()
     agent.begin(prompt)
@@ -207,12 +200,11 @@ def last_statuses(updates: list[Frame]) -> Frame:
 CLOSED = {"call-done": "completed"}
 
 
-@pytest.mark.requirement("R99")
 @pytest.mark.parametrize(("client", "status"), [(NAMELESS, "failed"), (V2, "cancelled")], ids=["v1", "v2"])
 def test_tool_calls_that_a_cancel_left_open_are_closed_before_the_end(
     house: House, transport: str, client: Frame, status: str
 ) -> None:
-    """004: in the words of the client's version."""
+    """004: in the form of the client's version."""
     talk = house.stage(transport, client, PLAIN).open()
     asked = talk.prompt("work")
     prompt = with_open_calls(talk)
@@ -233,12 +225,11 @@ def test_tool_calls_that_a_cancel_left_open_are_closed_before_the_end(
     assert told[-1]["sessionUpdate"] == end
 
 
-@pytest.mark.requirement("R99")
 @EVERY_AGENT
 def test_tool_calls_that_a_cancel_left_open_are_closed_for_everybody_and_in_the_history(
     house: House, agent: AgentText
 ) -> None:
-    """004: who looks on in either version, REST, and who comes later."""
+    """004: other viewers in either version, REST, and later clients."""
     stage = house.stage("websocket", NAMELESS, agent)
     talk = stage.open()
     live = {version: stage.join(talk, client) for version, client in ((1, NAMELESS), (2, V2))}
@@ -278,7 +269,6 @@ def test_a_cancel_of_a_v1_client_leaves_what_it_has_waiting(house: House, transp
     assert talk.agent.prompts() == ["first", "second"]
 
 
-@pytest.mark.requirement("R23", "R60")
 def test_a_cancel_over_rest_is_told_and_ends_the_turn_once(house: House) -> None:
     """004, 002."""
     talk = house.rest_talk(PLAIN)
@@ -295,9 +285,8 @@ def test_a_cancel_over_rest_is_told_and_ends_the_turn_once(house: House) -> None
     assert told.index("prompt_cancelled") < told.index("turn_complete")
 
 
-@pytest.mark.requirement("R16")
 def test_a_prompt_after_the_end_is_a_turn_of_its_own(house: House, transport: str) -> None:
-    """004: and the words of each come before its answer."""
+    """004: and the messages of each come before its answer."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
     for text in ("one", "two"):
         asked = talk.prompt(text)
@@ -313,7 +302,7 @@ def test_a_prompt_after_the_end_is_a_turn_of_its_own(house: House, transport: st
 def test_a_call_that_began_with_a_permission_request_is_announced_in_the_history(
     house: House, agent: AgentText
 ) -> None:
-    """004: a client knows a tool call by `tool_call`; updates of it come behind."""
+    """004: a client learns of a tool call by `tool_call`; updates of it follow."""
     stage = house.stage("websocket", NAMELESS, agent)
     talk = stage.open()
     asked = talk.prompt("delete it")

@@ -1,4 +1,5 @@
-"""001, to the letter: an agent that offers `session/ready` says nothing of a session before its client is ready.
+"""001, to the letter: an agent that offers `session/ready` sends nothing about a session before its client is
+ready.
 
 A client that reads the offer sends the notification when it has processed the answer to `session/new` or
 `session/load`. A client that does not know the text sends nothing, and must lose nothing.
@@ -22,6 +23,17 @@ COMMANDS: Frame = {
 }
 WAITING = ("--ready-timeout", "never")
 DEFAULT_S = 2.0
+TRIES = 3
+"""A busy machine makes one of them slow; a delayed client makes all of them slow."""
+
+
+def wait_for_commands(stage: Stage) -> float:
+    """Seconds from opening a session until the client has the agent's commands."""
+    began = monotonic()
+    talk = stage.open()
+    talk.agent.say(COMMANDS)
+    talk.update("available_commands_update")
+    return monotonic() - began
 
 
 def is_offered(initialized: Frame) -> bool:
@@ -38,11 +50,10 @@ def titles(talk: Talk) -> list[str]:
 
 
 def roundtrip(stage: Stage) -> None:
-    """Everything that was said to the client before this has come when it returns: another session is opened."""
+    """Open another session: when it returns, all earlier messages to the client have arrived."""
     stage.open()
 
 
-@pytest.mark.requirement("R6")
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["nameless", "v2"])
 def test_a_client_that_asked_for_nothing_is_offered_session_ready(
     house: House, transport: str, client: Frame
@@ -54,7 +65,6 @@ def test_a_client_that_asked_for_nothing_is_offered_session_ready(
         assert initialized["agentCapabilities"]["sessionCapabilities"]["ready"] == {}
 
 
-@pytest.mark.requirement("R8", "R26", "R27")
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["v1", "v2"])
 def test_what_is_offered_is_held_until_the_client_is_ready_and_then_comes_in_order(
     house: House, transport: str, client: Frame
@@ -71,9 +81,8 @@ def test_what_is_offered_is_held_until_the_client_is_ready_and_then_comes_in_ord
     assert not [frame for frame in talk.client.heard.all() if "id" in frame and frame["id"] is None]
 
 
-@pytest.mark.requirement("R29")
 def test_a_prompt_counts_as_ready(house: House, transport: str) -> None:
-    """001: and what was held comes before what the turn says."""
+    """001: and the held updates precede those of the turn."""
     stage = house.stage(transport, NAMELESS, PLAIN, *WAITING)
     talk = stage.open()
     talk.agent.say(COMMANDS)
@@ -86,7 +95,6 @@ def test_a_prompt_counts_as_ready(house: House, transport: str) -> None:
     assert heard.index("available_commands_update") < heard.index("agent_message_chunk")
 
 
-@pytest.mark.requirement("R3", "R30")
 def test_a_backend_that_is_faster_than_the_answer_cannot_make_its_news_overtake_it(
     house: House, transport: str
 ) -> None:
@@ -113,14 +121,14 @@ def test_a_backend_that_is_faster_than_the_answer_cannot_make_its_news_overtake_
 
 
 class SlowClient:
-    """A client as the text tells of it: it drops what it hears of a session that it has not registered yet."""
+    """A client as the text describes it: it drops messages about a session that it has not registered yet."""
 
     def __init__(self, client: RawClient) -> None:
         self.client = client
         self.registered_at = 0
 
     def register(self) -> None:
-        """Take 20 ms to process the answer; whatever came before that is lost to it."""
+        """Process the answer for 20 ms; messages that arrive before that are lost."""
         Event().wait(0.02)
         self.registered_at = len(self.client.heard.all())
 
@@ -133,7 +141,6 @@ class SlowClient:
         ]
 
 
-@pytest.mark.requirement("R30", "R47")
 def test_a_client_that_needs_20_ms_to_register_a_session_loses_nothing(house: House, transport: str) -> None:
     """001."""
     stage = house.stage(transport, NAMELESS, PLAIN, is_fresh=True)
@@ -146,26 +153,20 @@ def test_a_client_that_needs_20_ms_to_register_a_session_loses_nothing(house: Ho
     assert "available_commands_update" in slow.seen(talk.id)
 
 
-@pytest.mark.requirement("R28")
 @pytest.mark.parametrize("way", ["websocket", "stdio"])
 def test_without_ready_the_news_comes_after_the_timeout_and_the_connection_is_not_held_again(
     house: House, way: str
 ) -> None:
-    """001: a client that never heard of the text waits once."""
+    """001: a client that does not know the text waits once."""
     stage = house.stage(way, NAMELESS, PLAIN, is_fresh=True)
     opened = monotonic()
     first = stage.open()
     first.agent.say(COMMANDS)
     first.update("available_commands_update")
     assert monotonic() - opened > 0.9 * DEFAULT_S
-    again = monotonic()
-    second = stage.open()
-    second.agent.say(COMMANDS)
-    second.update("available_commands_update")
-    assert monotonic() - again < 0.9 * DEFAULT_S
+    assert min(wait_for_commands(stage) for _ in range(TRIES)) < 0.9 * DEFAULT_S
 
 
-@pytest.mark.requirement("R26")
 def test_a_released_client_that_never_sends_it_is_neither_offered_it_nor_held(house: House, transport: str) -> None:
     """001."""
     stage = house.stage(transport, KNOWN, PLAIN, *WAITING)
@@ -176,20 +177,14 @@ def test_a_released_client_that_never_sends_it_is_neither_offered_it_nor_held(ho
     talk.update("available_commands_update")
 
 
-@pytest.mark.requirement("R6", "R28")
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["v1", "v2"])
 def test_with_a_timeout_of_nought_it_is_neither_offered_nor_held(house: House, client: Frame) -> None:
     """001."""
     stage = house.stage("websocket", client, PLAIN, "--ready-timeout", "0")
     assert not is_offered(stage.client.initialized)
-    talk = stage.open()
-    again = monotonic()
-    talk.agent.say(COMMANDS)
-    talk.update("available_commands_update")
-    assert monotonic() - again < 0.9 * DEFAULT_S
+    assert min(wait_for_commands(stage) for _ in range(TRIES)) < 0.9 * DEFAULT_S
 
 
-@pytest.mark.requirement("R8", "R31")
 def test_ready_again_and_ready_for_nothing_change_nothing(house: House, transport: str) -> None:
     """001."""
     stage = house.stage(transport, NAMELESS, PLAIN)
@@ -197,7 +192,7 @@ def test_ready_again_and_ready_for_nothing_change_nothing(house: House, transpor
     before = len(talk.client.heard.all())
     for session_id in (talk.id, talk.id, talk.id):
         talk.client.notify("session/ready", {"sessionId": session_id})
-    if transport not in ("http1", "http2"):
+    if transport != "http":
         talk.client.notify("session/ready", {"sessionId": "nobody-knows-it"})
     talk.agent.say(COMMANDS)
     talk.update("available_commands_update")
@@ -207,7 +202,6 @@ def test_ready_again_and_ready_for_nothing_change_nothing(house: House, transpor
     assert not [frame for frame in heard if "error" in frame]
 
 
-@pytest.mark.requirement("R29")
 def test_the_history_is_not_held(house: House, served_by: str) -> None:
     """001: it comes before the answer to `session/load`, so before anybody can be ready."""
     stage = house.stage(served_by, NAMELESS, PLAIN, *WAITING)
@@ -224,7 +218,6 @@ def test_the_history_is_not_held(house: House, served_by: str) -> None:
     assert kinds([frame["params"]["update"] for frame in told])[:2] == ["user_message_chunk", "agent_message_chunk"]
 
 
-@pytest.mark.requirement("R5", "R46")
 @pytest.mark.parametrize("place", READY_PLACES)
 def test_an_agent_that_offers_it_anywhere_is_told_once_that_its_client_is_ready(house: House, place: str) -> None:
     """001: after the answer to `session/new` was processed."""
@@ -254,7 +247,6 @@ def offering(initialized: Frame) -> AgentText:
     return replace(text, initialized=initialized)
 
 
-@pytest.mark.requirement("R46")
 def test_an_agent_that_does_not_offer_it_is_told_nothing(house: House) -> None:
     """001: and not otherwise."""
     stage = house.stage("websocket", NAMELESS, PLAIN)
@@ -266,7 +258,6 @@ def test_an_agent_that_does_not_offer_it_is_told_nothing(house: House) -> None:
     assert talk.agent.agent.heard.find(of_method("session/ready")) is None
 
 
-@pytest.mark.requirement("R46")
 def test_an_agent_that_comes_back_and_loads_a_session_is_told_again(house: House) -> None:
     """001: after the answer to `session/load` too."""
     served = house.serve(offering(READY_PLACES["capabilities.session"]))

@@ -1,6 +1,6 @@
-"""axe in a page: what it finds against WCAG 2.1 AA that is serious or critical.
+"""axe in a page: its serious and critical findings against WCAG 2.1 AA.
 
-Its script comes from `web/node_modules` and is evaluated beside the page's own policy, as a browser's tools are.
+Its script comes from `web/node_modules` and is evaluated outside of the page's policy, like a browser's tools.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def need_axe() -> str:
 
 
 async def findings(page: Page, script: str) -> list[str]:
-    """What is wrong with the page as it is now."""
+    """Return the violations in the page's current state."""
     await page.evaluate(script)
     found: list[tuple[str, str, list[str]]] = await page.evaluate(RUN)
     return [f"{impact} {rule}: {'; '.join(elements)}" for impact, rule, elements in found if impact in BAD]

@@ -1,4 +1,4 @@
-"""What the tests of the page share."""
+"""Fixtures of the page's tests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from tests.page.rig import House, housed
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Generator[House]:
-    """One daemon for the tests of a file. Each test has sessions of its own on it."""
+    """Run one daemon for the tests of a file. Each test has separate sessions on it."""
     with housed(tmp_path_factory.mktemp("home")) as found:
         yield found

@@ -1,6 +1,6 @@
-"""The page as users have it: a real daemon in a process of its own, and browsers that were let in by a login link.
+"""The page as users have it: a real daemon in a separate process, and browsers that logged in by a login link.
 
-A `House` is one daemon on one port and one folder: it can be killed and come back. A `Visitor` is a browser of one
+A `House` is one daemon on one port and one folder: it can be killed and restarted. A `Visitor` is a browser of one
 user; several pages in it share cookies and workers, as tabs do. Agents are scripted: a prompt is the script of its
 own turn, which waits at gates until the test opens them.
 """
@@ -23,14 +23,14 @@ from tests.support.browser import DESKTOP, PHONE, Watch, watched
 
 PROFILES = ("v1", "v2")
 OFFERED = ("--before", "commands plan,review", "--before", "usage 12000 200000")
-"""What every scripted agent tells of a session before anything else."""
+"""The initial updates of every scripted agent in a session."""
 
-OFFLINE = r"net::ERR_(CONNECTION|INTERNET|NETWORK|INCOMPLETE|EMPTY|SOCKET|FAILED)"
-"""What a browser says of a server that is not there."""
+OFFLINE = r"net::ERR_(CONNECTION|INTERNET|NETWORK|INCOMPLETE|EMPTY|SOCKET|FAILED)|when fetching the script"
+"""The browser's message about an unreachable server."""
 
 
 def scripted(profile: str, *options: str) -> str:
-    """An agent for `--agent`, named like its version of ACP."""
+    """Return an agent for `--agent`, named like its version of ACP."""
     return f"{profile}={shlex.join([*SCRIPTED, '--profile', profile, *OFFERED, *options])}"
 
 
@@ -55,7 +55,7 @@ class House:
         return self._stack.enter_context(served(self.home, *self._flags))
 
     def kill(self) -> None:
-        """End the daemon as a power cut does, whatever it was about to do. Its agents go with it."""
+        """Kill the daemon as a power cut does, at any point. Its agents end with it."""
         self.served.stop(signal.SIGKILL)
 
     def come_back(self) -> None:
@@ -69,15 +69,15 @@ class House:
         return session_id
 
     def gate(self, name: str) -> Path:
-        """Where a scripted agent waits that is told `gate` and this path; `touch` opens it."""
+        """Return the gate of a scripted agent with the command `gate` and this path; `touch` opens it."""
         return self.home / f"gate-{name}"
 
 
 @contextmanager
 def housed(home: Path, *flags: str) -> Generator[House]:
-    """A daemon, by default with the scripted agents. Nothing of it is left afterwards."""
+    """Run a daemon, by default with the scripted agents. All of it is removed afterwards."""
     with socket.socket() as held, ExitStack() as stack:
-        # Held and never listened on: the port stays ours between two lives of the daemon.
+        # Bound without listening: the port stays ours between two incarnations of the daemon.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
         yield House(home, held.getsockname()[1], flags or AGENTS, stack)
@@ -94,7 +94,7 @@ class Visitor:
     """The tab to which the link led, until something else is opened in it."""
 
     async def open(self, where: str = "") -> Page:
-        """A tab with a part of the page: what is behind `#`."""
+        """Open a tab with a part of the page: the text after `#`."""
         page, self._first = self._first or await self.context.new_page(), None
         await page.goto(f"{self.url}/#/{where}")
         return page
@@ -113,7 +113,7 @@ async def visiting(
     link: str | None = None,
     **options: Any,
 ) -> AsyncGenerator[Visitor]:
-    """A browser that came by a login link of the daemon, or by another link, maybe over a proxy at another URL."""
+    """Open a browser with a login link of the daemon, or another link, optionally over a proxy at another URL."""
     origin = url or house.url
     phone: dict[str, Any] = {"has_touch": True, "is_mobile": True} if viewport == PHONE else {}
     async with watched(browser, origin, viewport=viewport, **phone | options) as (context, watch):
@@ -127,6 +127,6 @@ async def visiting(
 
 @asynccontextmanager
 async def both(browser: Browser, house: House, where: str = "") -> AsyncGenerator[tuple[Page, Page]]:
-    """The same part of the page at a desk and on a phone: two browsers of one user."""
+    """Open the same part of the page at a desk and on a phone: two browsers of one user."""
     async with visiting(browser, house) as desk, visiting(browser, house, viewport=PHONE) as phone:
         yield await desk.open(where), await phone.open(where)

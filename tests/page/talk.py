@@ -1,6 +1,7 @@
 """A conversation of the page as its reader has it: by roles and names, never by looks.
 
-What an agent says is asked for as it comes out: `say 3 "ko "` says `ko ko ko`, which its own prompt does not have.
+The expected text of an agent is the command's output: `say 3 "ko "` sends `ko ko ko`, which its prompt does not
+contain.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Talk:
         self.queue = page.get_by_role("region", name="Queue")
         self.stop = self.form.get_by_role("button", name="Stop", exact=True)
         self.ends = self.log.locator("[data-end]")
-        """How turns ended: the reason is in `data-end`."""
+        """Ends of turns: the reason is in `data-end`."""
 
     async def send(self, text: str) -> None:
         """Write a prompt and send it, or put it into the queue; it is out of the field when the daemon has it."""
@@ -33,23 +34,23 @@ class Talk:
         return self.log.get_by_text(words)
 
     async def is_running(self) -> None:
-        """A turn runs, and the page says so."""
+        """Wait until a turn runs, and the page shows it."""
         await expect(self.stop).to_be_visible()
         await expect(self.page.get_by_role("main").get_by_text("Working", exact=True)).to_be_visible()
 
     async def has_ended(self, *reasons: str) -> None:
-        """These turns have ended, in this order, and none runs."""
+        """Wait until these turns have ended, in this order, and none runs."""
         await expect(self.ends).to_have_count(len(reasons))
         for place, reason in enumerate(reasons):
             await expect(self.ends.nth(place)).to_have_attribute("data-end", reason)
         await expect(self.stop).to_have_count(0)
 
     async def text(self) -> str:
-        """All that stands there."""
+        """Return all text in it."""
         return await self.log.inner_text()
 
     async def read_from_the_start(self) -> None:
-        """Scroll up until nothing older is left to load: a long conversation is opened at its end."""
+        """Scroll up until there is nothing older to load: a long conversation is opened at its end."""
         await self.page.wait_for_function(
             "log => { log.scrollTop = 0; return !log.innerText.includes('Older messages are loading'); }",
             arg=await self.log.element_handle(),

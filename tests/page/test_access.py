@@ -1,4 +1,4 @@
-"""The page for everybody: nothing serious against WCAG AA in any part, light and dark; the keyboard is enough."""
+"""Accessibility: no serious violation of WCAG AA in any part, light and dark; the keyboard is enough."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def looking(
 
 @pytest.fixture(scope="module")
 def asking(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[House, str]]:
-    """A session with everything in it, whose agent asks for a change; it has another prompt in its queue."""
+    """Open a session with all kinds of items, whose agent asks for a change; it has another prompt in its queue."""
     with housed(tmp_path_factory.mktemp("asking")) as house:
         session_id = house.session(title="everything")
         house.served.said(session_id, EVERYTHING)
@@ -139,7 +139,7 @@ async def test_the_keyboard_alone_is_enough(browser: Browser, tmp_path: Path) ->
             await keys.type("inspector")
             await keys.press("Enter")
             await expect(page.get_by_role("grid", name="Events")).to_be_visible()
-            # A dialog that a command opens takes the place of the palette, and stays.
+            # A dialog that a command opens replaces the palette, and stays.
             await keys.press("Control+k")
             await keys.type("share this")
             await keys.press("Enter")
@@ -156,7 +156,7 @@ CLOSE_AND_PRESS = """() => {
     where.dispatchEvent(new KeyboardEvent("keydown", { key: "n", bubbles: true, cancelable: true }));
     return where.tagName;
 }"""
-"""A key that follows so closely that the browser has told nobody yet that the dialog is closed."""
+"""A key pressed before the browser has reported that the dialog is closed."""
 
 
 async def test_a_key_right_behind_the_one_that_closed_a_dialog_works(browser: Browser, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What agents ask: shown everywhere, answered once, and the others are told that it was answered elsewhere."""
+"""Agents' requests: shown everywhere, answered once, and the other clients are notified of the answer."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ async def test_a_permission_is_answered_by_its_number(browser: Browser, house: H
 
 
 FIRST = "session-1"
-"""What a scripted agent calls its first session."""
+"""The scripted agent's id of its first session."""
 
 
 def change_asked(agent_session: str) -> str:
-    """A permission request for a change of a file, as a v1 agent asks for it."""
+    """Return a permission request for a change of a file, as a v1 agent sends it."""
     diff = {"type": "diff", "path": "/project/retry.py", "oldText": OLD, "newText": NEW}
     call = {
         "toolCallId": "edit-1",

@@ -21,7 +21,6 @@ TABS = 12
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.requirement("R87")
 async def test_a_daemon_killed_in_the_middle_of_a_turn_loses_nothing_and_tells_nothing_twice(
     browser: Browser, tmp_path: Path, profile: str
 ) -> None:
@@ -61,7 +60,7 @@ async def test_a_network_that_is_cut_and_comes_back_leaves_no_trace(browser: Bro
             await expect(talk.said("ko ko ko")).to_be_visible()
             proxy.refusing = True
             proxy.cut_all()
-            # Said meanwhile, heard by nobody.
+            # Sent in the meantime, received by no client.
             gates[0].touch()
             await expect(talk.page.get_by_text(MARK)).to_be_visible()
             await talk.is_running()
@@ -151,7 +150,7 @@ async def test_a_reload_without_a_daemon_says_so_and_goes_on_by_itself(browser: 
             await page.evaluate("navigator.serviceWorker.ready.then(() => true)")
             house.kill()
             await page.reload()
-            # Never what was known before: that may be wrong by now.
+            # Never the earlier state: that may be wrong by now.
             await expect(page.get_by_role("heading", name="The daemon is not reachable")).to_be_visible()
             await expect(talk.said("ko ko ko")).to_have_count(0)
             house.come_back()
@@ -168,7 +167,7 @@ async def test_a_page_that_slept_shows_what_came_meanwhile_without_an_alarm(brow
         talk = Talk(page)
         await talk.send(f'say 3 "ko "\ngate {gate}\nsay 3 "li "')
         await expect(talk.said("ko ko ko")).to_be_visible()
-        # Playwright leaves open what its answers are.
+        # Playwright does not type its answers.
         tools: Any = await visitor.context.new_cdp_session(page)
         await tools.send("Page.setWebLifecycleState", {"state": "frozen"})
         gate.touch()

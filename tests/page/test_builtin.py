@@ -42,7 +42,7 @@ DEMONSTRATIONS = {
     "image": "end_turn",
     "markdown": "end_turn",
 }
-"""Those that ask nothing, with how each ends."""
+"""Demonstrations that ask nothing, with their ends."""
 
 
 async def test_what_agents_can_do_is_shown_alike_everywhere_and_after_a_reload(

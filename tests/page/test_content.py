@@ -1,4 +1,4 @@
-"""What is said and sent: files, commands, options, and markdown that must do no harm."""
+"""Displayed and sent content: files, commands, options, and markdown that must do no harm."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_no_markdown_of_an_agent_runs_a_script_or_asks_anybody(browser: Br
         told = {"sessionUpdate": "agent_message_chunk", "content": block, "messageId": f"m{number}"}
         house.served.said(session_id, f"update {json.dumps(told)}")
     async with visiting(browser, house) as visitor:
-        # Whatever the page itself asks for when it shows a session, it has asked for now.
+        # By now the page has sent all its own requests for showing a session.
         harmless = house.session()
         page = await visitor.session(harmless)
         await expect(Talk(page).field).to_be_visible()

@@ -1,4 +1,4 @@
-"""The inspector: every event of a session, by turn, kind and time; raw, to scale, explained, to take along."""
+"""The inspector: every event of a session, by turn, kind and time; raw, to scale, explained, for download."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_the_log_and_the_conversation_can_be_taken_along(browser: Browser,
         page = await visitor.open(f"session/{session_id}/inspector")
         await page.get_by_text("Export", exact=True).click()
         async with page.expect_download() as log:
-            await page.get_by_role("link", name="Save every event").click()
+            await page.get_by_role("button", name="Save every event").click()
         lines = (await saved(await log.value)).splitlines()
         assert [json.loads(each).get("id") for each in lines if '"type"' in each][-1] == last
         async with page.expect_download() as markdown:

@@ -1,4 +1,4 @@
-"""A browser that came by a login link."""
+"""A browser that logged in by a login link."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser
 from tests.page.rig import OFFLINE, housed, visiting
-from tests.support.browser import PHONE
+from tests.support.browser import PHONE, page_key
 
 pytestmark = pytest.mark.anyio
 
@@ -20,5 +20,6 @@ async def test_a_browser_stays_logged_in_over_a_kill_of_the_daemon(browser: Brow
             house.kill()
             house.come_back()
             for visitor in (desk, phone):
-                told = await visitor.context.request.get(f"{house.url}/capabilities")
+                own = await page_key(await visitor.open())
+                told = await visitor.context.request.get(f"{house.url}/capabilities", headers=own)
                 assert (await told.json())["caller"]["role"] == "owner"

@@ -14,9 +14,9 @@ TURNS = 100
 TURN = "\n".join(
     [*(f'think about {n}\nsay 12 "word {n} "\ntool t{n} read look at file {n}' for n in range(6)), "say 4 end"]
 )
-"""Some 100 updates: thoughts, words and tools."""
+"""Some 100 updates: thoughts, text and tools."""
 WAITING = 25
-"""As many prompts wait at once, which is less than a queue may hold."""
+"""Number of prompts queued at once, below the queue's limit."""
 SEEN = """words => {
     const look = () => requestAnimationFrame(() => {
         if (!document.body?.innerText.includes(words)) look();
@@ -64,7 +64,7 @@ async def test_reading_back_to_the_beginning_never_holds_all_of_it(
         await expect(talk.said(f"end{TURNS - 1:04d}" * 4)).to_be_in_viewport()
         oldest = talk.said("end0000" * 4)
         elements = 0
-        # Each look upwards brings another page, until there is none.
+        # Each scroll upwards loads another page, until there is none.
         for _ in range(TURNS * 20):
             await talk.log.evaluate("box => { box.scrollTop = 0; }")
             elements = max(elements, await talk.page.locator("*").count())

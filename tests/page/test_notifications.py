@@ -1,4 +1,6 @@
-"""Being told by the browser: who asked for it, when a turn ends or an agent asks, and never of what one sees."""
+"""Browser notifications: only if the user enabled them, when a turn ends or an agent asks, and never for the
+visible session.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,10 @@ async def test_who_asked_for_it_is_told_of_ends_and_of_questions(browser: Browse
         await until_told(page, "one: turn over")
         house.served.prompt(two, "ask tidy allow_once,reject_once")
         await until_told(page, "one: turn over; two: needs you")
-        # Answered: nobody need be told any more.
+        # Answered: no notification is needed any more.
         house.served.ask("POST", f"/session/{two}/cancel")
         await page.wait_for_function(f"async () => !(await ({TITLES})()).includes('needs you')")
-        # What is looked at is not told of.
+        # The visible session causes no notification.
         await Talk(page).send('say 3 "li "')
         await Talk(page).has_ended("end_turn")
         assert "looked at" not in await page.evaluate(TITLES)

@@ -1,4 +1,4 @@
-"""Reading while a turn streams: what is read does not move, and who is at the end stays there."""
+"""Reading while a turn streams: the visible text does not move, and a reader at the end stays there."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ pytestmark = pytest.mark.anyio
 
 
 def lines(word: str) -> str:
-    """Sixty paragraphs, each an update of its own."""
+    """Return sixty paragraphs, each in a separate update."""
     texts = [f"{word} {number} of the answer\n\n" for number in range(60)]
     chunk = {"sessionUpdate": "agent_message_chunk", "messageId": word}
     return "\n".join(f"update {json.dumps(chunk | {'content': {'type': 'text', 'text': each}})}" for each in texts)
 
 
 def top_of(words: str) -> str:
-    """Where a line stands, as it is seen."""
+    """Return the visible position of a line."""
     return f"""box => [...box.querySelectorAll("p")].find(each => each.textContent.trim() === {words!r})
         .getBoundingClientRect().top"""
 

@@ -1,4 +1,4 @@
-"""The list of sessions, and what is done with a session: the same everywhere, without a reload."""
+"""The list of sessions, and actions on a session: the same everywhere, without a reload."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.anyio
 
 
 def row(page: Page, title: str) -> Locator:
-    """A session in the list."""
+    """Return a session's row in the list."""
     return page.get_by_role("list", name="Sessions").get_by_role("listitem").filter(has_text=title)
 
 
 async def choose(page: Page, title: str, words: str) -> None:
-    """One entry of a session's menu in the list."""
+    """Choose one entry of a session's menu in the list."""
     await page.get_by_role("button", name=f"Menu of {title}").click()
     await page.get_by_role("menuitem", name=words).click()
 

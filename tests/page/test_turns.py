@@ -1,4 +1,4 @@
-"""Turns at a desk and on a phone: told once, streamed, ended alike; stopped, late, queued."""
+"""Turns at a desk and on a phone: shown once, streamed, ended alike; stopped, late, queued."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ VERSIONS = pytest.mark.parametrize("profile", PROFILES)
 
 
 @VERSIONS
-@pytest.mark.requirement("R87")
 async def test_a_prompt_is_told_once_streams_and_ends_alike_everywhere(
     browser: Browser, house: House, profile: str
 ) -> None:
@@ -136,7 +135,7 @@ async def test_the_queue_is_seen_edited_moved_and_removed_in_both(browser: Brows
             await expect(each.queue.get_by_role("listitem")).to_contain_text(['say 3 "ko "', "third"])
         gate.touch()
         for each in talks:
-            # What was removed was never said, so nothing of it is shown.
+            # A removed prompt was never sent, so nothing of it is shown.
             await each.has_ended("end_turn", "end_turn", "end_turn")
             await expect(each.said("Removed from the queue")).to_have_count(0)
             await expect(each.said("ko ko ko")).to_have_count(1)

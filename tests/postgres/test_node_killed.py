@@ -1,4 +1,4 @@
-"""A node that is killed with its turns running: another one ends them, and what waits goes on there."""
+"""A node is killed with its turns running: another one ends them, and queued prompts continue there."""
 
 from __future__ import annotations
 
@@ -12,36 +12,35 @@ import pytest
 from tests.support.driving import Terminal, check_ends, events_of, of
 from tests.support.postgres import PostgresServer
 
-from turnwire.core import events as ev
+from turnwire.clock import SystemClock
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.log import Durability
 from turnwire.log.owners import NodeIdentity
 from turnwire.log.postgres import PostgresEventLog, open_postgres_log
-from turnwire.runtime.clock import SystemClock
 from turnwire.runtime.node import open_node
-from turnwire.testing.patience import WAIT_S
-from turnwire.testing.scripted.agent import ScriptedSource
+from turnwire.session import events as ev
+from turnwire_testing.patience import WAIT_S
+from turnwire_testing.scripted.agent import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 
 SESSIONS = 40
 FIRST = """
 import sys, anyio
-from turnwire.core.inputs import Prompt
+from turnwire.session.inputs import Prompt
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.log import Durability
 from turnwire.log.owners import NodeIdentity
 from turnwire.log.postgres import open_postgres_log
 from turnwire.runtime.node import open_node
-from turnwire.runtime.source import ProcessSource
+from turnwire.hosting.source import ProcessSource
 from turnwire.wire.jsonrpc import raw
 
 async def main():
     node = NodeIdentity("first", "x", "", "", "first")
     opening = open_postgres_log(
-        sys.argv[1], limits=Limits(), durability=Durability.FULL, node=node, alone=False
+        sys.argv[1], limits=Limits(), node=node, alone=False
     )
     async with opening as log:
         async with open_node(log, ProcessSource(sys.argv[3:]), owners=log.owners) as node:
@@ -60,8 +59,8 @@ anyio.run(main)
 
 @contextmanager
 def first_node(address: str) -> Generator[subprocess.Popen[bytes]]:
-    """A process with a node that beats once, when all its turns run."""
-    agent = [sys.executable, "-m", "turnwire.testing.agent"]
+    """Run a process with a node that beats once, when all its turns run."""
+    agent = [sys.executable, "-m", "turnwire_testing.agent"]
     command = [sys.executable, "-c", FIRST, address, str(SESSIONS), *agent]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
@@ -79,13 +78,13 @@ async def end_of(log: PostgresEventLog, session_id: SessionId, prompt_id: str) -
             await SystemClock().sleep(0.02)
 
 
-@pytest.mark.requirement("G1", "G3", "G7")
+@pytest.mark.guarantee("G1", "G3", "G7")
 async def test_turns_of_a_node_that_was_killed_end_with_node_lost_and_their_queues_go_on_elsewhere(
     postgres: PostgresServer,
 ) -> None:
     address = postgres.new_log()
     second = NodeIdentity("second", "x", "", "", "second")
-    opening = open_postgres_log(address, limits=Limits(), durability=Durability.FULL, node=second, alone=False)
+    opening = open_postgres_log(address, limits=Limits(), node=second, alone=False)
     with first_node(address) as process:
         assert process.stdout is not None
         with anyio.fail_after(WAIT_S):

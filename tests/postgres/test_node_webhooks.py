@@ -1,4 +1,4 @@
-"""Webhooks of nodes that share a log: what one has not told when it is gone, another one tells."""
+"""Webhooks of nodes that share a log: calls that one node did not complete are made by another."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tests.server.reading import open_session
 from tests.server.seats import Seat
 from tests.server.test_webhooks import SECRET, Receiver, live, receiving
 from tests.support.daemons import Running
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import CLUSTER_KEY, PostgresServer
 
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.log.postgres_nodes import open_nodes
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
 
 class Moody:
-    """What a receiver says: that it is away, until it is back."""
+    """A receiver's responses: unavailable until it is back."""
 
     def __init__(self) -> None:
         self.is_back = False
@@ -38,7 +38,7 @@ async def bury(address: str, name: str) -> None:
 
 
 async def trust(watcher: Running, name: str) -> None:
-    """Wait until the node of that name has beaten so often that it is given up soon when it stops."""
+    """Wait until the named node has sent enough beats to be given up soon when it stops."""
     with anyio.fail_after(WAIT_S):
         while not any(each.name == name and each.beat > 4 for each in await watcher.daemon.owners.lives()):
             await watcher.daemon.clock.sleep(0.1)
@@ -62,7 +62,7 @@ async def test_what_a_node_had_not_told_when_it_was_killed_is_told_by_another_on
         node(address, tmp_path, "two", webhooks=(receiver.entry("r"),)) as two,
     ):
         shared = ("--log", address, "--node", "one", "--place", "here")
-        listening = ("--cluster-listen", f"127.0.0.1:{free_port()}")
+        listening = ("--cluster-listen", f"127.0.0.1:{free_port()}", "--cluster-key", CLUSTER_KEY)
         one = await live(tmp_path, configuration(tmp_path, receiver), *shared, *listening)
         try:
             made = await one.client.post("/session", json={"cwd": str(tmp_path)})

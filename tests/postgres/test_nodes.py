@@ -16,21 +16,21 @@ from tests.cli.rig import Ran, Served, run, served
 from tests.process.starting import needs_linux, watching
 from tests.server.reading import ended, open_session, prompt
 from tests.support.daemons import Running, running_daemon
-from tests.support.postgres import PostgresServer, schema_of
+from tests.support.postgres import CLUSTER_KEY, PostgresServer, schema_of
 
 from turnwire.errors import LogLocked, NotOwner
+from turnwire.hosting.guard import descendants
 from turnwire.limits import Limits
-from turnwire.link.guard import descendants
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
 CALM = Limits(beat_s=0.1, self_s=20, lease_s=25, outage_s=120, database_s=10, log_retry_s=0.05)
 """No node is lost because the machine that runs the tests stood still for a moment."""
 QUICK = replace(CALM, self_s=3, lease_s=4, database_s=1)
-"""For who waits until a node has stopped acting."""
+"""Settings for tests that wait until a node has stopped acting."""
 SHORT = replace(CALM, self_s=6, lease_s=8, outage_s=15, database_s=5)
-"""For who waits until a node is declared gone that nobody has seen beat."""
+"""Settings for tests that wait until an unseen node is declared gone."""
 LIFE_OVER = 75
 
 
@@ -40,7 +40,9 @@ def free_address() -> str:
 
 
 def node_in(data: Path, log: str, limits: Limits = CALM, **settings: Any) -> AbstractAsyncContextManager[Running]:
-    return running_daemon(data, log=log, limits=limits, cluster_listen=free_address(), **settings)
+    return running_daemon(
+        data, log=log, limits=limits, cluster_listen=free_address(), cluster_key=CLUSTER_KEY, **settings
+    )
 
 
 async def ready(running: Running) -> tuple[int, str]:
@@ -156,7 +158,7 @@ async def test_a_node_that_another_one_may_watch_stops_acting_in_time(
 ) -> None:
     log = postgres.new_log()
     async with node_in(tmp_path / "1", log, QUICK, node="one") as one:
-        # Somebody who was seen, and whom nobody can ask.
+        # A node that was seen and cannot be reached.
         postgres.ask("insert into tw_nodes (name, version, alone) values ('two', '0', false)", schema_of(log))
         members = one.daemon.members
         assert members is not None
@@ -192,7 +194,7 @@ async def test_a_node_that_comes_back_with_another_data_folder_is_let_in_beside_
 ) -> None:
     log = postgres.new_log()
     async with node_in(tmp_path / "0", log, SHORT, node="zero"):
-        # What a machine leaves behind that was lost with its folder.
+        # The row of a machine that was lost with its folder.
         row = "insert into tw_nodes (name, version, folder, alone) values ('one', '0', 'lost', false) returning id"
         [[left]] = postgres.ask(row, schema_of(log))
         async with node_in(tmp_path / "1", log, SHORT, node="one") as one:
@@ -209,7 +211,18 @@ async def test_a_node_that_comes_back_with_another_data_folder_is_let_in_beside_
 def node(home: Path, log: str, name: str, **limits: float) -> AbstractContextManager[Served]:
     (home / name).mkdir()
     flags = [word for each, value in limits.items() for word in ("--limit", f"{each}={value}")]
-    shared = ("--log", log, "--node", name, "--place", "p", "--cluster-listen", free_address())
+    shared = (
+        "--log",
+        log,
+        "--node",
+        name,
+        "--place",
+        "p",
+        "--cluster-listen",
+        free_address(),
+        "--cluster-key",
+        CLUSTER_KEY,
+    )
     return served(home / name, *shared, *flags)
 
 
@@ -263,12 +276,12 @@ def test_looking_for_nodes_makes_no_tables(postgres: PostgresServer, tmp_path: P
     log = postgres.new_log()
     refused = nodes(tmp_path, log, "list")
     assert refused.code == 78
-    assert "no node of this release has used this database yet" in refused.err
+    assert "no node has used this database yet" in refused.err
     assert postgres.ask(f"select count(*) from pg_tables where schemaname = '{schema_of(log)}'") == [["0"]]
 
 
 def nodes(home: Path, log: str, *words: str) -> Ran:
-    return run("nodes", *words, "--log", log, home=home, TURNWIRE_LIMITS_BEAT_S="1")
+    return run("nodes", *words, "--log", log, home=home)
 
 
 def test_nodes_are_listed_drained_and_buried(postgres: PostgresServer, tmp_path: Path) -> None:
@@ -303,6 +316,6 @@ def test_nodes_of_a_log_that_is_not_shared_are_refused(tmp_path: Path) -> None:
     refused = run("nodes", "list", home=tmp_path)
     assert refused.code == 78
     assert "only a log in PostgreSQL is shared" in refused.err
-    alone = run("serve", "--cluster-listen", "127.0.0.1:4171", home=tmp_path)
+    alone = run("serve", "--cluster-listen", "127.0.0.1:4171", "--cluster-key", CLUSTER_KEY, home=tmp_path)
     assert alone.code == 78
     assert "only a log in PostgreSQL can be shared" in alone.err

@@ -1,4 +1,4 @@
-"""Nodes that share a log in PostgreSQL: sessions are claimed, let go and taken over by real owners and fences."""
+"""Nodes that share a log in PostgreSQL: sessions are claimed, released and taken over by real owners and fences."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from tests.support.agents import HandSource
 from tests.support.driving import World, check_ends, events_of, of, open_world, prompt, texts
 from tests.support.postgres import PostgresServer, schema_of
 
-from turnwire.core import events as ev
+from turnwire.clock import SystemClock
 from turnwire.errors import NotOwner, SessionExists
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.log import Durability
 from turnwire.log.owners import NodeIdentity
 from turnwire.log.postgres import PostgresEventLog, open_postgres_log
-from turnwire.runtime.clock import SystemClock
 from turnwire.runtime.draining import drain
 from turnwire.runtime.node import open_node
-from turnwire.testing.patience import WAIT_S
+from turnwire.session import events as ev
 from turnwire.wire.jsonrpc import Request
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +31,7 @@ QUICK = Limits(log_retry_s=0.05, database_s=2)
 
 
 class Shared(NamedTuple):
-    """A database and what it says of its sessions."""
+    """A database and its rows about sessions."""
 
     server: PostgresServer
     address: str
@@ -40,13 +39,11 @@ class Shared(NamedTuple):
     @asynccontextmanager
     async def life(self, name: str, place: str = "x", folder: str = "") -> AsyncGenerator[PostgresEventLog]:
         node = NodeIdentity(name, place, "", "", folder or name)
-        async with open_postgres_log(
-            self.address, limits=QUICK, durability=Durability.FULL, node=node, alone=False
-        ) as log:
+        async with open_postgres_log(self.address, limits=QUICK, node=node, alone=False) as log:
             yield log
 
     def bury(self, log: PostgresEventLog) -> None:
-        """What the other nodes do with a life that has not beaten for long enough."""
+        """Declare an incarnation dead, as the other nodes do after missing beats."""
         statement = f"update tw_nodes set gone = true where id = {log.owners.life}"
         self.server.ask(statement, schema_of(self.address))
 
@@ -64,7 +61,7 @@ def shared(postgres: PostgresServer) -> Shared:
 
 @asynccontextmanager
 async def member(log: PostgresEventLog, *, created: bool = False) -> AsyncGenerator[World]:
-    """A node. Its end is a crash as long as its log stays open."""
+    """Run a node. Its end is a crash as long as its log stays open."""
     async with open_world(log, limits=QUICK, created=created, owners=log.owners) as world:
         world.session_id = S1
         await world.node.recovered()
@@ -168,7 +165,7 @@ async def test_a_session_that_was_taken_ends_here_and_what_its_agent_says_is_in_
         assert await events_of(b, S1) == before
 
 
-@pytest.mark.requirement("G2")
+@pytest.mark.guarantee("G2")
 async def test_a_database_that_is_away_costs_no_turn_and_no_word(shared: Shared) -> None:
     source = HandSource()
     async with shared.life("a") as a, open_node(a, source, owners=a.owners, limits=QUICK) as node:

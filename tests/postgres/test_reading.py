@@ -1,4 +1,4 @@
-"""Reading on any node of several that share a database: what is stored on one is read on the others."""
+"""Reading on any node of several that share a database: events stored on one are read on the others."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from tests.patience import SOON_S
 from tests.support.driving import World, stored
 from tests.support.postgres import PostgresServer
 
-from turnwire.core.events import AgentStarted
-from turnwire.core.inputs import Close, Rename
-from turnwire.core.state import Phase
 from turnwire.errors import SessionNotFound
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.log import Durability
 from turnwire.log.base import Position
 from turnwire.log.postgres import PostgresEventLog, open_postgres_log
 from turnwire.log.postgres_bell import MOST_BYTES, Notice, PostgresBell, notices
 from turnwire.runtime.node import Node, open_node
-from turnwire.testing import ManualClock
-from turnwire.testing.patience import WAIT_S
-from turnwire.testing.scripted.agent import ScriptedSource
+from turnwire.session.events import AgentStarted
+from turnwire.session.inputs import Close, Rename
+from turnwire.session.state import Phase
+from turnwire_testing import ManualClock
+from turnwire_testing.patience import WAIT_S
+from turnwire_testing.scripted.agent import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +47,7 @@ class Two(NamedTuple):
             await self.near.submit(S1, Rename(at=number, title=f"title {number}"))
 
     async def read(self, node: Node, upto: int, after: int = 0) -> list[bytes]:
-        """What a reader on a node is given up to an event."""
+        """Return the events for a reader on a node up to an event."""
         head = await node.head(S1)
         frames: list[bytes] = []
         with anyio.fail_after(WAIT_S):
@@ -68,7 +67,7 @@ async def two_nodes(postgres: PostgresServer, limits: Limits | None = None) -> A
         nodes: list[Node] = []
         logs: list[PostgresEventLog] = []
         for _ in range(2):
-            opened = open_postgres_log(address, limits=limits, durability=Durability.NORMAL, alone=False)
+            opened = open_postgres_log(address, limits=limits, alone=False)
             log = await stack.enter_async_context(opened)
             node = open_node(log, source, clock=clock, limits=limits, bell=log.bell)
             nodes.append(await stack.enter_async_context(node))
@@ -79,7 +78,7 @@ async def two_nodes(postgres: PostgresServer, limits: Limits | None = None) -> A
         yield two
 
 
-@pytest.mark.requirement("G9", "G10")
+@pytest.mark.guarantee("G9", "G10")
 async def test_readers_of_two_nodes_see_the_same_events_in_the_same_order(postgres: PostgresServer) -> None:
     async with two_nodes(postgres) as two:
         read: list[str] = []
@@ -141,7 +140,7 @@ async def test_a_ring_that_was_lost_costs_time_and_no_event(
 
 
 def _unheard(bell: PostgresBell, heads: Mapping[SessionId, int]) -> None:
-    """As if its node died in each of these instants."""
+    """Behave as if its node died in each of these instants."""
 
 
 async def test_a_session_that_ends_or_is_deleted_ends_for_readers_of_other_nodes(postgres: PostgresServer) -> None:
@@ -205,7 +204,7 @@ async def test_a_word_is_heard_by_the_other_nodes_and_after_a_break(postgres: Po
 
 
 async def test_a_node_that_has_the_log_alone_rings_nothing(postgres: PostgresServer) -> None:
-    async with open_postgres_log(postgres.new_log(), limits=Limits(), durability=Durability.NORMAL) as log:
+    async with open_postgres_log(postgres.new_log(), limits=Limits()) as log:
         assert log.bell.is_alone
         await log.create(S1)
         assert await log.append(S1, [b"1"], expected=0, unsettled=False, durable=True) == 1

@@ -1,4 +1,4 @@
-"""Two daemons over one database: what one of them runs is read at the other, over REST and its streams."""
+"""Two daemons over one database: turns of one are read at the other, over REST and its streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.support.daemons import Running, running_daemon
 from tests.support.postgres import PostgresServer, share_log
 
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
@@ -104,7 +104,7 @@ async def test_lists_and_looks_of_the_other_daemon_show_what_runs(
         [entry] = (await there.get("/session")).json()["sessions"]
         assert entry["activePromptId"] == prompt_id
         assert entry["isWaitingForPermission"]
-        # Nodes that have no way to each other tell of their own clients only.
+        # Nodes that cannot reach each other report only their own clients.
         near_status, far_status = [(await each.get(f"{path}/status")).json() for each in (here, there)]
         assert far_status | {"clientCount": near_status["clientCount"]} == near_status
         assert (await there.get(f"{path}/turns/current")).json() == (await here.get(f"{path}/turns/current")).json()

@@ -14,26 +14,25 @@ import httpx
 import pytest
 from msgspec import Raw
 from tests.interop.schema_check import need_schemas
-from tests.server.acp.crowd import Crowd, Member, asks_about, hash_of
+from tests.postgres.crowd import Crowd, Member, asks_about, hash_of, seen_by_rest, sessions_of
 from tests.server.acp.http_client import initialize, new
-from tests.server.acp.test_five_clients import seen_by_rest, sessions_of
 from tests.server.reading import is_end, open_session, reading
 from tests.server.seats import Seat, blocks
 from tests.support.certificates import self_signed
 from tests.support.daemons import SCRIPTED, Running, running_daemon
-from tests.support.postgres import PostgresServer, schema_of
+from tests.support.postgres import CLUSTER_KEY, PostgresServer, schema_of
 
-from turnwire.core import events as ev
 from turnwire.errors import AnswerLost, LogUnavailable
 from turnwire.ids import ClientId, SessionId
 from turnwire.limits import KiB, Limits
 from turnwire.log.bell import SharedLog
-from turnwire.runtime.elsewhere import Elsewhere
+from turnwire.runtime.remote_sessions import RemoteSessions
 from turnwire.server.daemon import prompts
-from turnwire.server.streams.many_stream import ManyCursor, tag_of
-from turnwire.testing.patience import WAIT_S
+from turnwire.server.readers.many_stream import ManyCursor, tag_of
+from turnwire.session import events as ev
 from turnwire.wire.jsonrpc import raw
 from turnwire.wire.sse import SseReader
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
@@ -52,9 +51,10 @@ def free_port() -> int:
 def node(
     address: str, folder: Path, name: str, place: str = "here", **options: Any
 ) -> AbstractAsyncContextManager[Running]:
-    """A daemon that shares a log with others, and the files of this machine."""
+    """Run a daemon that shares a log with others, and the files of this machine."""
     listening = f"127.0.0.1:{free_port()}"
-    return running_daemon(folder / name, log=address, node=name, place=place, cluster_listen=listening, **options)
+    options |= {"node": name, "place": place, "cluster_listen": listening, "cluster_key": CLUSTER_KEY}
+    return running_daemon(folder / name, log=address, **options)
 
 
 async def know_each_other(*nodes: Running) -> None:
@@ -74,7 +74,7 @@ async def two_nodes(
         yield one, two
 
 
-@pytest.mark.requirement("R3", "R7", "R9", "R71", "R72", "R79", "G11")
+@pytest.mark.guarantee("G11")
 @pytest.mark.parametrize("profile", ["v1", "v2"])
 async def test_each_prompts_answers_and_cancels_on_either_node_and_all_see_the_same_order(
     postgres: PostgresServer, tmp_path: Path, profile: str
@@ -125,7 +125,7 @@ async def test_each_prompts_answers_and_cancels_on_either_node_and_all_see_the_s
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.requirement("G2", "G7")
+@pytest.mark.guarantee("G2", "G7")
 async def test_over_rest_either_node_takes_prompts_answers_and_cancels(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -185,7 +185,7 @@ async def test_a_prompt_as_large_as_a_body_may_be_goes_to_its_owner_whichever_no
         assert await answered_forwards(at_two) == 1
 
 
-@pytest.mark.requirement("G9")
+@pytest.mark.guarantee("G9")
 async def test_a_node_that_has_lost_a_session_and_does_not_know_it_yet_takes_no_cursor_for_a_wrong_one(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -197,7 +197,7 @@ async def test_a_node_that_has_lost_a_session_and_does_not_know_it_yet_takes_no_
         session_id = SessionId(await open_session(one))
         here, there = Seat(one, at_one, session_id), Seat(two, at_two, session_id)
         await here.run("say 1 hello")
-        # What a node finds that was frozen for longer than its lease: the session was taken from it.
+        # The state that a node finds after it was frozen for longer than its lease: it lost the session.
         postgres.ask(
             f"update tw_sessions set owner = null, fence = fence + 1 where name = '{session_id}'",
             schema_of(two.daemon.settings.log),
@@ -226,13 +226,13 @@ async def test_a_node_that_has_lost_a_session_and_does_not_know_it_yet_takes_no_
                 while not told or told[-1][1] != "turn_complete":
                     told += [(each.id, each.event) for each in sse.feed(await anext(chunks))]
                     if told and told[-1][1] == "replay_complete":
-                        # By this the first node finds out, and goes on as one that reads.
+                        # The first node detects this here, and continues as a reader.
                         await here.prompt("say 1 more")
         assert told[0][1] == "replay_complete"
         assert [each for each, _ in told[1:]] == [str(seen + n) for n in range(1, len(told))]
 
 
-@pytest.mark.requirement("G3")
+@pytest.mark.guarantee("G3")
 async def test_a_session_whose_node_has_stopped_goes_on_at_the_one_that_is_asked(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -299,7 +299,7 @@ class Looks:
         self.missing = anyio.Event()
 
     def grown(self, heads: Mapping[SessionId, int]) -> None:
-        """That is another reason."""
+        """Count growth as another reason."""
 
     def missed(self) -> None:
         self.missing.set()
@@ -408,7 +408,7 @@ class Desk:
         return raw({"content": "from afar"})
 
 
-@pytest.mark.requirement("G3", "G7")
+@pytest.mark.guarantee("G3", "G7")
 @pytest.mark.parametrize("place", [0, 1], ids=["at the owner", "at the other"])
 async def test_a_prompt_whose_answer_fails_behind_its_acceptance_still_runs(
     postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
@@ -431,18 +431,18 @@ async def test_a_prompt_whose_answer_fails_behind_its_acceptance_still_runs(
             assert isinstance(await seat.end(asked["promptId"]), ev.TurnCompleted)
 
 
-@pytest.mark.requirement("G3", "G7")
+@pytest.mark.guarantee("G3", "G7")
 async def test_a_prompt_whose_owner_could_not_answer_in_time_still_runs(
     postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def lost(_: Elsewhere, session_id: SessionId, asking: Awaitable[object]) -> object:
+    async def lost(_: RemoteSessions, session_id: SessionId, asking: Awaitable[object]) -> object:
         await asking
         raise AnswerLost("the session's node did not answer in time", session_id=session_id)
 
     hasty = Limits(request_retry_s=0.1)
     async with two_nodes(postgres, tmp_path, limits=hasty) as (one, two), two.client() as at_two:
         there = Seat(two, at_two, SessionId(await open_session(one)))
-        monkeypatch.setattr(Elsewhere, "_answer", lost)
+        monkeypatch.setattr(RemoteSessions, "_answer", lost)
         asked = await there.prompt("say 1 once")
         with anyio.fail_after(WAIT_S):
             assert isinstance(await there.end(asked["promptId"]), ev.TurnCompleted)

@@ -1,7 +1,7 @@
-"""A node with a real agent process: what the tests of hosting share.
+"""A node with a real agent process: shared code of the hosting tests.
 
-Takes a command, limits, a clock and a policy; gives sessions to talk in and every process that was started. Every
-wait is bounded, and nothing that was started outlives the test.
+The input is a command, limits, a clock and a policy; the result is sessions to use and every process that was
+started. Every wait is bounded, and no started process outlives the test.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import anyio
 from tests.interop.node_session import WAIT_S, Talk
 from tests.support.driving import of, texts
 
-from turnwire.core import events as ev
 from turnwire.errors import TurnwireError
+from turnwire.hosting.agent_pool import AgentPolicy, Sharing
+from turnwire.hosting.environment import agent_environment
+from turnwire.hosting.process import AgentProcess
+from turnwire.hosting.source import ProcessSource
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.link.environment import agent_environment
-from turnwire.link.process import AgentProcess
 from turnwire.log import EventLog, MemoryEventLog
-from turnwire.runtime.agent_pool import AgentPolicy, Sharing
 from turnwire.runtime.node import Node, open_node
-from turnwire.runtime.source import ProcessSource
-from turnwire.testing import ManualClock
+from turnwire.session import events as ev
+from turnwire_testing import ManualClock
 
 PLAIN = Path(__file__).parent / "plain_agent.py"
 SESSION = AgentPolicy(sharing=Sharing.SESSION)
@@ -38,7 +38,7 @@ RESUMES: dict[str, Any] = {"sessionCapabilities": {"resume": {}}}
 
 def scripted(*arguments: str) -> list[str]:
     """The scripted agent as a program."""
-    return [sys.executable, "-m", "turnwire.testing.agent", *arguments]
+    return [sys.executable, "-m", "turnwire_testing.agent", *arguments]
 
 
 def plain(**habits: object) -> list[str]:
@@ -47,7 +47,7 @@ def plain(**habits: object) -> list[str]:
 
 
 class Remembering(ProcessSource):
-    """A source that knows what it started."""
+    """A source that records its processes."""
 
     def __init__(self, command: Sequence[str], limits: Limits) -> None:
         # Tests run the agents of this repository, which find their packages as the test does.
@@ -85,7 +85,7 @@ class Hosted:
         self.clock = clock
 
     async def talk(self, cwd: str | Path = "/", session_id: str | None = None, *, opened: bool = True) -> Talk:
-        """A new session; by default once its agent has it."""
+        """Open a new session; by default wait until its agent has it."""
         with anyio.fail_after(WAIT_S):
             given = None if session_id is None else SessionId(session_id)
             talk = Talk(self.node, self.log, await self.node.create(str(cwd), session_id=given))
@@ -106,7 +106,7 @@ async def hosted(
     policy: AgentPolicy | None = None,
     log: EventLog | None = None,
 ) -> AsyncGenerator[Hosted]:
-    """A node that starts this command; time stands still for it, not for the process."""
+    """Run a node that starts this command; its clock is stopped, the process's is not."""
     clock, log, limits = ManualClock(), log or MemoryEventLog(), limits or Limits()
     source = Remembering(command, limits)
     try:
@@ -120,10 +120,10 @@ async def hosted(
 
 
 async def how(talk: Talk) -> list[str]:
-    """How the agents of a session came to it, in order."""
+    """Return the ways in which the agents of a session obtained it, in order."""
     return [each.how for each in of(await talk.events(), ev.AgentStarted)]
 
 
 async def words(talk: Talk) -> list[str]:
-    """All that the agent said in a session, in order."""
+    """Return all text of the agent in a session, in order."""
     return texts(await talk.events())

@@ -1,7 +1,7 @@
-"""A program over a session of a million events: builds it, replays it, opens it, folds its view, says what it cost.
+"""A program over a session of a million events: builds it, replays it, opens it, folds its view, reports the cost.
 
-Takes a task and the path of the log's file; prints one line of JSON. Each task runs in a process of its own, so the
-peak of its memory is its own. Never uses a node: what is measured is log, follow and hydrate.
+Its arguments are a task and the path of the log's file; it prints one line of JSON. Each task runs in a separate
+process, so the peak of its memory is its own. It never uses a node: log, follow and hydrate are measured.
 """
 
 from __future__ import annotations
@@ -14,10 +14,6 @@ from pathlib import Path
 import anyio
 from msgspec import Raw
 
-from turnwire.core import events as ev
-from turnwire.core.codec import encode, encode_state
-from turnwire.core.evolve import fold
-from turnwire.core.state import NOTHING, STATE_VERSION
 from turnwire.ids import AgentSessionId, MessageId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import Durability, SqliteEventLog
@@ -26,7 +22,11 @@ from turnwire.runtime.folds import open_state, open_view
 from turnwire.runtime.follow import follow, start_of
 from turnwire.runtime.session import STATE
 from turnwire.runtime.tail import Tail
-from turnwire.testing.faults import FaultyLog
+from turnwire.session import events as ev
+from turnwire.session.codec import encode, encode_state
+from turnwire.session.evolve import fold
+from turnwire.session.state import NOTHING, STATE_VERSION
+from turnwire_testing.faults import FaultyLog
 
 SESSION, PROMPT = SessionId("s1"), PromptId("@@@@@@")
 TURNS, CHUNKS = 10_000, 96
@@ -43,7 +43,7 @@ OPENING: list[ev.AnyEvent] = [
 
 
 def turn(chunks: int = CHUNKS) -> list[ev.AnyEvent]:
-    """One turn; its prompt id is replaced in the encoded form."""
+    """Return one turn; its prompt id is replaced in the encoded form."""
     text = b'{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"word "},"messageId":"m@@@@@@"}'
     update = ev.SessionUpdated(at=1, kind="agent_message_chunk", update=Raw(text), prompt_id=PROMPT)
     return [
@@ -56,7 +56,7 @@ def turn(chunks: int = CHUNKS) -> list[ev.AnyEvent]:
 
 
 def memory_kb(field: str) -> int:
-    """`VmRSS` is what this process holds now, `VmHWM` the most it ever held."""
+    """Return the memory: `VmRSS` is the current size of this process, `VmHWM` its peak."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
 
@@ -77,7 +77,7 @@ async def build(log: SqliteEventLog) -> dict[str, int]:
 
 
 async def save_state(log: SqliteEventLog, head: int) -> None:
-    """The state after so many turns is that after one: nothing of an ended turn but its name is kept."""
+    """Store the state after one turn as that after many: only the id of a completed turn is retained."""
     state = fold([*OPENING, *turn()], NOTHING)
     await log.save_snapshot(SESSION, Snapshot(STATE, head, STATE_VERSION, encode_state(state)))
 
@@ -111,7 +111,7 @@ TASKS = {"build": build, "replay": replay, "open": opened, "view": view, "view a
 
 
 async def main(task: str, path: str) -> None:
-    async with await SqliteEventLog.open(path, limits=Limits(), durability=Durability.MEMORY) as log:
+    async with await SqliteEventLog.open(path, limits=Limits(), durability=Durability.NORMAL) as log:
         before = memory_kb("VmRSS")
         result = await TASKS[task](log)
         result["grown_kb"] = memory_kb("VmHWM") - before

@@ -1,22 +1,21 @@
-"""An agent of a few lines that starts fast, remembers its sessions in a folder, and is as wrong as it is told.
+"""An agent of a few lines that starts fast, stores its sessions in a folder, and has configurable faults.
 
-Takes one JSON object as its only argument; each key is a habit:
+Its only argument is one JSON object; each key is a behaviour:
 
-    initialize   what it answers, by the version asked for: `result`, `error`, or `null` for silence; without an
-                 entry it dies with the code 7
+    initialize   its answer, by the requested version: `result`, `error`, or `null` for silence; without an entry
+                 it dies with the code 7
     capabilities its `agentCapabilities`, where `initialize` has none of its own
     refuse       methods that it answers with an error
-    folder       where it keeps what was said; without one it knows no session of an earlier process
-    repeats      replays `before` or `after` its answer: on a resume, although nobody asked for that, and on a load
-                 so, too
-    adds         words that it says behind such a replay, and nobody has heard before
-    forgets      how many of the newest entries it leaves out when it replays
-    counts       numbers its sessions from 1, also those of its next life
+    folder       its storage of sessions; without one it knows no session of an earlier process
+    repeats      replays `before` or `after` its answer: on a resume, although it should not, and likewise on a load
+    adds         new text that it sends after such a replay
+    forgets      the number of newest entries that it omits when it replays
+    counts       numbers its sessions from 1, also those of its next process
     dies_at      methods at which it dies with the code 7
-    lingers      does not leave when its input ends
+    lingers      does not exit when its input ends
 
-A prompt is answered with one chunk `heard TEXT`; `die` ends it with the code 7 and words on standard error, and to
-`mute` it says its chunk and never answers the request.
+A prompt is answered with one chunk `heard TEXT`; `die` ends it with the code 7 and text on standard error, and to
+`mute` it sends its chunk and never answers the request.
 """
 
 from __future__ import annotations

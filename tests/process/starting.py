@@ -1,4 +1,4 @@
-"""What the tests of real processes share: agents of a few lines, and a way to see that a process is gone."""
+"""Shared code of tests with real processes: agents of a few lines, and a way to detect that a process is gone."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import anyio
 import pytest
 
 from turnwire.errors import LinkBroken
-from turnwire.link.base import FrameLink
-from turnwire.link.environment import agent_environment
-from turnwire.link.process import AgentProcess, spawn
-from turnwire.testing.patience import WAIT_S
+from turnwire.hosting.base import FrameLink
+from turnwire.hosting.environment import agent_environment
+from turnwire.hosting.process import AgentProcess, spawn
+from turnwire_testing.patience import WAIT_S
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at the table of processes of Linux")
 
 
 def python(code: str, *arguments: str) -> list[str]:
-    """A command that runs some Python without loading what it does not need."""
+    """Return a command that runs some Python without loading unneeded modules."""
     return [sys.executable, "-I", "-S", "-u", "-c", code, *arguments]
 
 
@@ -31,7 +31,7 @@ def python(code: str, *arguments: str) -> list[str]:
 async def running(
     command: Sequence[str], cwd: str | Path = "/", additions: Sequence[str] = (), **options: Any
 ) -> AsyncGenerator[AgentProcess]:
-    """An agent that is gone when the test is over, also when the test fails."""
+    """Run an agent that is gone when the test is over, also when the test fails."""
     env = agent_environment(os.environ, additions=additions)
     with anyio.fail_after(WAIT_S):
         agent = await spawn(command, cwd=cwd, env=env, **options)
@@ -44,7 +44,7 @@ async def running(
 
 
 async def take(link: FrameLink, count: int) -> list[bytes]:
-    """Receive until there are so many frames."""
+    """Receive until `count` frames have arrived."""
     frames: list[bytes] = []
     with anyio.fail_after(WAIT_S):
         while len(frames) < count:
@@ -66,12 +66,12 @@ def parent_of(pid: int) -> int:
 
 
 def is_listed(pid: int) -> bool:
-    """Whether the system knows the process, dead and unburied ones included."""
+    """Return True if the system knows the process, including dead and unreaped ones."""
     return Path(f"/proc/{pid}").exists()
 
 
 class Watched:
-    """Processes held by handles that no other process can take over, so that nobody is mistaken for them."""
+    """Processes held by handles, so that a reused process id is never mistaken for them."""
 
     def __init__(self) -> None:
         self._handles: dict[int, int] = {}
@@ -88,7 +88,7 @@ class Watched:
                 await anyio.wait_readable(handle)
 
     def end(self) -> None:
-        """Leave nothing behind, whatever the test found."""
+        """Kill all remaining processes, whatever the test found."""
         for handle in self._handles.values():
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""An agent that dies, or refuses, before it has a session says why to everybody who waits for it."""
+"""An agent that dies, or refuses, before it has a session: every waiting caller gets the reason."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.support.daemons import running_daemon
 from tests.support.heard import Json
 
 import turnwire
-from turnwire.core import events as ev
 from turnwire.errors import AgentLaunchFailed, AgentUnavailable
+from turnwire.hosting.agent_connection import AgentConnection
+from turnwire.hosting.agent_exit import LINE, in_words
+from turnwire.hosting.process import Exit
+from turnwire.hosting.source import ProcessSource
 from turnwire.limits import Limits
-from turnwire.link.process import Exit
-from turnwire.runtime.agent_connection import AgentConnection
-from turnwire.runtime.agent_exit import LINE, in_words
-from turnwire.runtime.source import ProcessSource
-from turnwire.testing.patience import WAIT_S
+from turnwire.session import events as ev
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
@@ -108,7 +108,7 @@ async def test_the_log_of_the_daemon_has_the_words_of_the_agent_once(
     async with running_daemon(tmp_path / "d", agent=DEAD) as running, running.client() as client:
         for _ in range(2):
             await client.post("/session", json={})
-    records = [each for each in caplog.records if each.name == "turnwire.runtime.agent_pool"]
+    records = [each for each in caplog.records if each.name == "turnwire.hosting.agent_pool"]
     logged = [each.getMessage() for each in records]
     assert logged == [f"no agent could be started: {WORDS}"]
     assert {each.levelno for each in records} == {logging.ERROR}

@@ -1,4 +1,4 @@
-"""An agent that dies: what its turn is told, who comes after it, and when nobody is started any more."""
+"""An agent that dies: the error of its turn, its replacement, and the limit of restarts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.process.hosted import LOADS, RESUMES, hosted, how, plain, scripted, w
 from tests.process.starting import is_listed
 from tests.support.driving import check_ends, of
 
-from turnwire.core import events as ev
 from turnwire.limits import Limits
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire.session import events as ev
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ def failed(ended: object) -> ev.TurnFailed:
 # -- what a turn is told -------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("G3")
+@pytest.mark.guarantee("G3")
 @pytest.mark.parametrize(
     ("script", "code", "number"), [("exit 3", 3, None), ("signal SIGSEGV", None, "SIGSEGV"), ("exit 0", 0, None)]
 )
@@ -51,7 +51,7 @@ async def test_a_turn_whose_agent_dies_is_told_how_with_its_last_words(
         check_ends(events)
 
 
-@pytest.mark.requirement("G3")
+@pytest.mark.guarantee("G3")
 async def test_a_killed_agent_ends_its_turn_within_a_second_and_the_next_prompt_gets_a_new_one() -> None:
     async with hosted(scripted()) as host:
         talk = await host.talk()
@@ -143,7 +143,8 @@ async def test_a_loaded_session_is_compared_with_the_log_and_not_stored_twice(
         assert await words(talk) == ["heard one", "heard two"], "the replay is no news"
         compared = await talk.until(lambda event: isinstance(event, ev.HistoryCompared))
         assert isinstance(compared, ev.HistoryCompared)
-        # What the agent heard before it died is in its memory: a message of the user without an answer.
+        # The prompt that the agent received before it died is in its memory: a message of the user without an
+        # answer.
         assert (compared.replayed, compared.matched, compared.missing) == (3, 3, 0)
         assert compared.first_difference is None
         check_ends(await talk.events())
@@ -252,7 +253,7 @@ async def test_a_command_that_is_not_there_is_reported_once_and_not_tried_for_ev
         assert failed(await talk.turn("hello")).code == "agent_launch_failed"
         assert host.source.tries == 3
         check_ends(await talk.events())
-    logged = [each for each in caplog.records if each.name == "turnwire.runtime.agent_pool"]
+    logged = [each for each in caplog.records if each.name == "turnwire.hosting.agent_pool"]
     assert [each.levelno for each in logged] == [logging.ERROR]
 
 
@@ -283,15 +284,6 @@ async def test_the_handshake_finds_the_version_that_the_agent_speaks(
         talk = await host.talk()
         [started] = of(await talk.events(), ev.AgentStarted)
         assert (started.protocol_version, started.turn_end) == (version, turn_end)
-
-
-@pytest.mark.parametrize("profile", ["v1", "v2"])
-async def test_each_scripted_agent_has_a_turn_in_its_own_version(profile: str) -> None:
-    async with hosted(scripted("--profile", profile)) as host:
-        talk = await host.talk()
-        assert await talk.said("echo hello") == "hello"
-        [started] = of(await talk.events(), ev.AgentStarted)
-        assert started.protocol_version == int(profile[1])
 
 
 async def test_an_agent_that_refuses_every_version_ends_the_turn_with_the_reason() -> None:

@@ -13,14 +13,14 @@ from tests.process.hosted import hosted, scripted, words
 from tests.process.starting import needs_linux, watching
 from tests.support.driving import check_ends
 
-from turnwire.core import events as ev
-from turnwire.core.inputs import Cancel, Close
 from turnwire.errors import RequestRefused
+from turnwire.hosting.agent_pool import AgentPolicy
 from turnwire.ids import ClientId
 from turnwire.limits import Limits
-from turnwire.runtime.agent_pool import AgentPolicy
-from turnwire.testing.patience import quiet
+from turnwire.session import events as ev
+from turnwire.session.inputs import Cancel, Close
 from turnwire.wire.jsonrpc import raw
+from turnwire_testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,7 @@ class Desk:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """Wait for something outside this process, which nobody tells us of."""
+    """Poll for a condition outside this process, which sends no notification."""
     with anyio.fail_after(WAIT_S):
         while not is_so():
             await anyio.lowlevel.checkpoint()
@@ -195,7 +195,7 @@ async def terminal_pid(talk: Talk, folder: Path) -> int:
 
 
 @needs_linux
-@pytest.mark.requirement("G14")
+@pytest.mark.guarantee("G14")
 @pytest.mark.parametrize("end", ["session", "agent"])
 async def test_a_terminal_goes_with_its_session_and_with_its_agent(end: str, tmp_path: Path) -> None:
     async with hosted(scripted()) as host:
@@ -212,7 +212,7 @@ async def test_a_terminal_goes_with_its_session_and_with_its_agent(end: str, tmp
 
 
 @needs_linux
-@pytest.mark.requirement("G14")
+@pytest.mark.guarantee("G14")
 async def test_a_terminal_goes_with_the_node(tmp_path: Path) -> None:
     with watching() as command:
         async with hosted(scripted()) as host:

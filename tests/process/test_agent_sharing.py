@@ -1,4 +1,4 @@
-"""Which process serves which session: one for all, or one each; and how long an idle one is kept."""
+"""Assignment of sessions to processes: one for all, or one each; and the lifetime of an idle one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.process.hosted import LOADS, RESUMES, SESSION, Hosted, hosted, how, p
 from tests.process.starting import watching
 from tests.support.driving import check_ends, of
 
-from turnwire.core import events as ev
-from turnwire.core.inputs import Close
 from turnwire.limits import Limits
-from turnwire.testing.patience import quiet
+from turnwire.session import events as ev
+from turnwire.session.inputs import Close
+from turnwire_testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +51,7 @@ async def test_one_process_serves_all_sessions_however_many_come_at_once() -> No
         assert [await words(talk) for talk in talks] == [["heard hello"]] * 10
 
 
-@pytest.mark.requirement("G3")
+@pytest.mark.guarantee("G3")
 async def test_fifty_sessions_of_one_process_have_each_its_own_turns_and_ends() -> None:
     async with hosted(scripted()) as host:
         talks = [await host.talk(opened=False) for _ in range(50)]
@@ -112,7 +112,7 @@ async def test_no_more_processes_run_than_the_limit_also_when_all_are_wanted_at_
         assert "too many agents run" in refused[0].message
 
 
-@pytest.mark.requirement("G14")
+@pytest.mark.guarantee("G14")
 async def test_an_agent_of_its_own_goes_with_its_session_and_makes_room() -> None:
     async with hosted(plain(), policy=SESSION, limits=Limits(agent_processes=1)) as host:
         talk = await host.talk()
@@ -207,7 +207,7 @@ async def test_an_agent_that_would_forget_its_sessions_is_kept() -> None:
         assert await host.pid(talk) == pid
 
 
-@pytest.mark.requirement("G5")
+@pytest.mark.guarantee("G5")
 @pytest.mark.parametrize("profile", ["v1", "v2"])
 async def test_an_agent_with_a_running_turn_is_not_idle(profile: str) -> None:
     async with hosted(scripted("--profile", profile), limits=IDLE) as host:

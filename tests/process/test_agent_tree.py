@@ -1,4 +1,4 @@
-"""No orphans of a node: what an agent started goes with its session, its agent and the daemon, however they go."""
+"""No orphans of a node: an agent's processes end with its session, its agent and the daemon, however they end."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.interop.node_session import WAIT_S, Talk
 from tests.process.hosted import SESSION, hosted, scripted
 from tests.process.starting import Watched, needs_linux, parent_of, watching
 
-from turnwire.core.inputs import Close
+from turnwire.hosting.process import AgentProcess
 from turnwire.limits import Limits
-from turnwire.link.process import AgentProcess
+from turnwire.session.inputs import Close
 
-pytestmark = [pytest.mark.anyio, needs_linux, pytest.mark.requirement("G14")]
+pytestmark = [pytest.mark.anyio, needs_linux, pytest.mark.guarantee("G14")]
 
 
 def wrapped(command: list[str]) -> list[str]:
@@ -88,11 +88,11 @@ async def test_the_tree_goes_when_the_agent_dies(end: str) -> None:
 
 DAEMON = """
 import sys, anyio
-from turnwire.core.inputs import Prompt
+from turnwire.session.inputs import Prompt
 from turnwire.log import MemoryEventLog
 from turnwire.runtime.follow import start_of
 from turnwire.runtime.node import open_node
-from turnwire.runtime.source import ProcessSource
+from turnwire.hosting.source import ProcessSource
 from turnwire.wire.jsonrpc import raw
 
 async def main():
@@ -113,7 +113,7 @@ anyio.run(main)
 
 @contextmanager
 def daemon_in(folder: Path, command: list[str]) -> Generator[subprocess.Popen[bytes]]:
-    """A process that runs a node, with one session in a folder."""
+    """Run a process that runs a node, with one session in a folder."""
     with subprocess.Popen(
         [sys.executable, "-c", DAEMON, str(folder), *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as daemon:

@@ -1,4 +1,4 @@
-"""No orphans: whatever dies, and however, the whole tree of an agent goes with it."""
+"""No orphans: however any process dies, the whole tree of an agent ends with it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 from tests.process.starting import WAIT_S, is_listed, needs_linux, parent_of, running, take, watching
 
 from turnwire.errors import LinkBroken
+from turnwire.hosting.process import AgentProcess
 from turnwire.limits import Limits
-from turnwire.link.process import AgentProcess
-from turnwire.testing.clock import ManualClock
+from turnwire_testing.clock import ManualClock
 
-pytestmark = [pytest.mark.anyio, needs_linux, pytest.mark.requirement("G14")]
+pytestmark = [pytest.mark.anyio, needs_linux, pytest.mark.guarantee("G14")]
 
 STUBBORN = """
 import os, signal, time
@@ -47,7 +47,9 @@ TREE = 5
 
 
 def wrapped(code: str) -> list[str]:
-    """The code below two shells, as a package runner starts an agent. Each process says its id."""
+    """Return a command that runs the code below two shells, as a package runner starts an agent. Each process
+    reports its id.
+    """
     inner = 'echo $$; "$0" -I -S -c "$1"; exit $?'
     outer = f'echo $$; sh -c \'{inner}\' "$0" "$1"; exit $?'
     return ["sh", "-c", outer, sys.executable, code]
@@ -101,8 +103,8 @@ async def test_nothing_is_left_when_the_agent_is_killed() -> None:
 
 DAEMON = """
 import anyio, os, sys
-from turnwire.link.process import renew_lease, spawn
-from turnwire.runtime.clock import boot_time
+from turnwire.hosting.process import renew_lease, spawn
+from turnwire.clock import boot_time
 
 LEASE_S = float(os.environ.get("LEASE_S", "0"))
 
@@ -144,7 +146,7 @@ def terminate_it(daemon: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def daemon_with(command: list[str], **environment: str) -> Generator[subprocess.Popen[bytes]]:
-    """A process that hosts an agent, and passes on what the agent says."""
+    """Run a process that hosts an agent, and forwards the agent's output."""
     with subprocess.Popen(
         [sys.executable, "-c", DAEMON, *command],
         stdout=subprocess.PIPE,
@@ -169,6 +171,7 @@ async def test_nothing_is_left_when_the_daemon_dies(end: Callable[[subprocess.Po
             await tree.gone()
 
 
+@pytest.mark.full("takes 8 s")
 async def test_the_lease_of_a_daemon_that_is_frozen_ends_the_tree_and_that_of_one_that_runs_does_not() -> None:
     with daemon_with(wrapped(STAYS), LEASE_S="2") as daemon:
         assert daemon.stdout is not None

@@ -1,4 +1,4 @@
-"""Agents behind a URL: a turnwire daemon and the official SDKs' servers, over Streamable HTTP and WebSocket."""
+"""Agents at a URL: a turnwire daemon and the official SDKs' servers, over Streamable HTTP and WebSocket."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.support.daemons import SCRIPTED, TOKEN, running_daemon
 from tests.support.driving import check_ends, of
 
 import turnwire
-from turnwire.core import events as ev
 from turnwire.errors import AgentLaunchFailed, ConfigError
+from turnwire.hosting.remote_agent import RemoteSource
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.runtime.node import open_node
-from turnwire.runtime.remote_agent import RemoteSource
 from turnwire.server.daemon import Daemon
-from turnwire.testing.patience import WAIT_S
+from turnwire.session import events as ev
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ def behind(url: str, scheme: str) -> str:
 
 @asynccontextmanager
 async def hosting(url: str, token: str | None = TOKEN, limits: Limits = LIMITS) -> AsyncGenerator[Host]:
-    """A node whose agent is behind this URL."""
+    """Run a node whose agent is at this URL."""
     log = MemoryEventLog()
     with anyio.fail_after(WAIT_S):
         source = RemoteSource(url, token=token, limits=limits)
@@ -48,7 +48,7 @@ async def hosting(url: str, token: str | None = TOKEN, limits: Limits = LIMITS) 
 
 
 async def opened(host: Host, cwd: Path) -> Talk:
-    """A new session, once the agent has it."""
+    """Open a new session, and wait until the agent has it."""
     talk = Talk(host.node, host.log, await host.node.create(str(cwd)))
     await talk.until(lambda event: isinstance(event, ev.AgentStarted))
     return talk
@@ -94,7 +94,7 @@ async def test_a_turn_of_a_remote_agent_is_cancelled(tmp_path: Path, scheme: str
         assert ended.stop_reason == "cancelled"
 
 
-@pytest.mark.requirement("G9")
+@pytest.mark.guarantee("G9")
 async def test_a_turn_over_http_goes_on_when_every_connection_is_cut(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     async with running_daemon(tmp_path / "data") as running, cable() as wire:
@@ -125,11 +125,11 @@ async def test_a_session_is_brought_back_after_its_link_was_lost(tmp_path: Path,
             wire.lead_to("http://127.0.0.1:9")
             wire.cut()
             if scheme == "http":
-                # Nobody is asked before there is something to say; an event stream alone tries for minutes.
+                # There is no request before there is something to send; an event stream alone retries for minutes.
                 await talk.cancel(prompt_id)
             assert isinstance(await talk.end(prompt_id), ev.TurnFailed | ev.TurnCompleted)
             await talk.until(lambda event: isinstance(event, ev.AgentExited))
-            # The daemon's own turn went on meanwhile; it is over before somebody comes back for the session.
+            # The daemon's own turn continued meanwhile; it is over before a client returns for the session.
             gate.touch()
             await idle(running.daemon)
             wire.lead_to(running.url)
@@ -207,6 +207,7 @@ OFFICIAL = [
 
 
 @pytest.mark.parametrize(("server", "scheme"), OFFICIAL)
+@pytest.mark.full("needs the official SDKs")
 async def test_an_official_server_takes_prompts_answers_and_cancels(
     tmp_path: Path, server: Callable[[Path], list[str]], scheme: str
 ) -> None:
@@ -228,10 +229,11 @@ async def test_an_official_server_takes_prompts_answers_and_cancels(
 
 
 @pytest.mark.parametrize(("server", "scheme"), [OFFICIAL[0], OFFICIAL[2]])
+@pytest.mark.full("needs the official SDKs")
 async def test_an_official_server_brings_a_session_back_with_its_whole_history(
     tmp_path: Path, server: Callable[[Path], list[str]], scheme: str
 ) -> None:
-    """The HTTP server of the Python SDK takes no prompt for a session that was loaded, so it is not here."""
+    """The HTTP server of the Python SDK accepts no prompt for a loaded session, so it is not included."""
     async with serving(server(tmp_path)) as url, cable() as wire:
         wire.lead_to(url)
         async with hosting(behind(wire.url, scheme), token=None) as host:

@@ -1,4 +1,4 @@
-"""Agents that replay their history on `session/resume`, before or behind the answer: the log has it once."""
+"""Agents that replay their history on `session/resume`, before or after the answer: the log has it once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tests.interop.node_session import Talk
 from tests.process.hosted import RESUMES, Hosted, hosted, how, plain
 from tests.support.driving import check_ends, of
 
-from turnwire.core import events as ev
-from turnwire.core.view import View
-from turnwire.core.view.transcript import Message, join_text
 from turnwire.log import MemoryEventLog
+from turnwire.projections.view import View
+from turnwire.projections.view.transcript import Message, join_text
+from turnwire.session import events as ev
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ def words(view: View) -> list[str]:
 
 
 async def interrupted(host: Hosted) -> Talk:
-    """A talk of two turns, whose agent was killed behind them."""
+    """Return a session of two turns, whose agent was killed after them."""
     talk = await host.talk()
     await talk.said("hello")
     await talk.said("again")

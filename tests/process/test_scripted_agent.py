@@ -13,21 +13,22 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from threading import Event
 from typing import NamedTuple
 
 import pytest
 from anyio import fail_after, to_thread
 
 from turnwire.errors import LinkBroken
-from turnwire.link.stdio import StdioLink
-from turnwire.testing import BareClient
-from turnwire.testing.patience import WAIT_S
-from turnwire.testing.scripted.actions import GARBAGE
-from turnwire.testing.scripted.client import prompt_params
+from turnwire.hosting.stdio import StdioLink
+from turnwire_testing import BareClient
+from turnwire_testing.patience import WAIT_S
+from turnwire_testing.scripted.actions import GARBAGE
+from turnwire_testing.scripted.client import prompt_params
 
 pytestmark = pytest.mark.anyio
 
-AGENT = [sys.executable, "-m", "turnwire.testing.agent"]
+AGENT = [sys.executable, "-m", "turnwire_testing.agent"]
 INITIALIZE = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}\n'
 MIB = 1024 * 1024
 
@@ -151,7 +152,7 @@ async def test_a_flood_arrives_complete_and_does_not_grow_the_agent() -> None:
         request_id = await agent.start("flood 20000 2000")
         await agent.client.update("agent_message_chunk")
         wait_until_stuck(agent.process.pid, agent.stdout)
-        # 40 MB are to come and nobody reads; what waits inside the agent is bounded.
+        # 40 MB are to come without a reader; the queue inside the agent is bounded.
         assert peak_memory(agent.process.pid) - before < 8 * MIB
         await agent.client.until(lambda frame: frame.get("id") == request_id and "result" in frame)
         numbers = [int(each["content"]["text"].split()[0]) for each in agent.client.updates()]
@@ -228,17 +229,17 @@ def peak_memory(pid: int) -> int:
 
 
 def wait_until_stuck(pid: int, stdout: int) -> None:
-    """Return once a process sleeps behind a full pipe. Our own event loop stands still, so nobody reads."""
+    """Return once a process sleeps at a full pipe. Our own event loop is blocked, so nothing reads."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         [waiting] = struct.unpack("i", fcntl.ioctl(stdout, termios.FIONREAD, b"\0" * 4))
         state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
         if waiting > 60_000 and state == "S":
             return
-        os.sched_yield()
+        Event().wait(0.02)
     pytest.fail("the agent did not fill its pipe")
 
 
 def standard_output(pid: int) -> str:
-    """What the standard output of a process is, by name."""
+    """Return the type of a process's standard output, by name."""
     return os.readlink(f"/proc/{pid}/fd/1")

@@ -1,4 +1,4 @@
-"""Terminals with real processes: what is run, what it prints, how it ends, and how much of it there may be."""
+"""Terminals with real processes: commands, output, exit, and limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.process.starting import needs_linux, watching
-from tests.unit.runtime.services.asking import (
+from tests.unit.hosting.services.asking import (
     ask,
     create,
     exit_of,
@@ -20,9 +20,10 @@ from tests.unit.runtime.services.asking import (
 )
 
 from turnwire.errors import RequestRefused
+from turnwire.hosting.services import terminals
 from turnwire.limits import KiB, Limits
-from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND
+from turnwire_testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -220,8 +221,9 @@ async def test_output_is_cut_from_the_beginning_at_a_character(tmp_path: Path, l
         assert (found["output"], found["truncated"]) == (left, limit < 9)
 
 
-async def test_no_agent_gets_more_output_than_we_keep(tmp_path: Path) -> None:
-    async with workspace_in(tmp_path, limits=Limits(terminal_output_bytes=KiB)) as workspace:
+async def test_no_agent_gets_more_output_than_we_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminals, "TERMINAL_OUTPUT_BYTES", KiB)
+    async with workspace_in(tmp_path) as workspace:
         error = await refused(workspace, "terminal/create", command="true", outputByteLimit=-1)
         assert error.jsonrpc == INVALID_PARAMS
         for asked in (None, 2**64 - 1):

@@ -1,4 +1,4 @@
-"""No orphans of a terminal: whatever ends, and however, the whole tree of its command goes with it."""
+"""No orphans of a terminal: however any process ends, the whole tree of its command ends with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from tests.process.starting import is_listed, needs_linux, parent_of, python, watching
-from tests.unit.runtime.services.asking import (
+from tests.unit.hosting.services.asking import (
     WAIT_S,
     ask,
     create,
@@ -26,12 +26,12 @@ from tests.unit.runtime.services.asking import (
     workspace_in,
 )
 
+from turnwire.hosting.services import Workspace
 from turnwire.limits import Limits
-from turnwire.runtime.services import Workspace
-from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import RESOURCE_NOT_FOUND
+from turnwire_testing.patience import quiet
 
-pytestmark = [pytest.mark.anyio, needs_linux, pytest.mark.requirement("G14")]
+pytestmark = [pytest.mark.anyio, needs_linux, pytest.mark.guarantee("G14")]
 
 PATIENT = Limits(stop_kill_s=10.0, launch_s=30.0)
 """On a machine that is busy with something else."""
@@ -55,7 +55,7 @@ STAYS = TREE + "time.sleep(600)"
 
 
 async def started(workspace: Workspace, code: str) -> tuple[str, list[int]]:
-    """A terminal with a stubborn tree: its guard, the command, and a grandchild in a session of its own."""
+    """Start a terminal with a stubborn tree: its guard, the command, and a grandchild in a separate session."""
     terminal = await create(workspace, *python(code))
     pids = [int(line) for line in await lines_of(workspace, terminal, 2)]
     return terminal, [parent_of(pids[0]), *pids]
@@ -147,14 +147,14 @@ async def test_a_terminal_ends_when_its_guard_is_killed(tmp_path: Path) -> None:
         guard = parent_of(pids[0])
         with watching(guard, *pids) as tree:
             os.kill(guard, signal.SIGKILL)
-            # Nobody saw how it ended.
+            # Its exit status was not observed.
             assert await exit_of(workspace, terminal) == {}
             await tree.gone()
 
 
 DAEMON = """
 import sys, anyio, msgspec
-from turnwire.runtime.services import Workspace
+from turnwire.hosting.services import Workspace
 from turnwire.wire.jsonrpc import raw
 
 async def main():
@@ -173,7 +173,7 @@ anyio.run(main)
 
 @contextmanager
 def daemon_in(cwd: Path, command: list[str]) -> Generator[subprocess.Popen[bytes]]:
-    """A process that serves one terminal, and passes on what its command says."""
+    """Run a process that serves one terminal, and forwards its command's output."""
     with subprocess.Popen(
         [sys.executable, "-c", DAEMON, str(cwd), *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as daemon:

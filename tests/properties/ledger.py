@@ -1,29 +1,29 @@
-"""An account of a session, kept from its log and effects alone: the judge over the machine under test.
+"""An account of a session, derived from its log and effects alone: the oracle for the machine under test.
 
-Takes events and plans in the order in which they are stored; fails on the first that must never be. Never reads
-the session's state to form its account, only to compare.
+It reads events and plans in the order in which they are stored, and fails on the first that is forbidden. It never
+reads the session's state to form its account, only to compare.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from turnwire.core import effects as ef
-from turnwire.core import events as ev
-from turnwire.core.decide import Decision
-from turnwire.core.state import SessionState
+from turnwire.session import effects as ef
+from turnwire.session import events as ev
+from turnwire.session.decide import Decision
+from turnwire.session.state import SessionState
 
 OUR_WORD = b'"_meta":{"turnwire":{"closed":'
-"""In an update by which the machine closes a call that its agent left open."""
+"""Text in an update by which the machine closes a call that its agent left open."""
 
 
 class Ledger:
-    """An account of a session that is kept from its log and effects alone."""
+    """An account of a session that is derived from its log and effects alone."""
 
     def __init__(self) -> None:
         self.accepted: set[str] = set()
         self.begun: list[str] = []
-        """Started turns, whoever began them, in order."""
+        """Started turns, whatever started them, in order."""
         self.by_agent: set[str] = set()
         self.joined: set[str] = set()
         self.offered: set[str] = set()
@@ -48,7 +48,7 @@ class Ledger:
         return set(self.begun) - set(self.ended)
 
     def read(self, event: ev.AnyEvent) -> None:
-        """Take one event into account; fails on what must never be in a log."""
+        """Add one event to the account; fails on events that must never be in a log."""
         named: str | None = getattr(event, "prompt_id", None)
         assert named not in self.ended, f"{type(event).__name__} of a turn after its end"
         match event:
@@ -105,7 +105,7 @@ class Ledger:
             self.by_agent.add(event.prompt_id)
 
     def hear(self, decision: Decision) -> None:
-        """Take the effects of a decision into account, after its events."""
+        """Add the effects of a decision to the account, after its events."""
         for effect in decision.effects:
             if isinstance(effect, ef.AskAgent):
                 self.asked[effect.prompt_id] += 1
@@ -116,7 +116,7 @@ class Ledger:
         assert len(answers) <= len(resolved), "the agent is answered more often than its questions are resolved"
 
     def check(self, state: SessionState) -> None:
-        """The account and the folded state say the same."""
+        """Check that the account and the folded state agree."""
         assert len(self.active) <= 1
         assert self.active == ({state.turn.prompt_id} if state.turn else set())
         waiting = {each.prompt_id for each in state.queue}

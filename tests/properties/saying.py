@@ -1,7 +1,7 @@
-"""What agents say, at random: proper updates of v1 and of v2, and updates that are neither.
+"""Random agent output: valid updates of v1 and of v2, and updates that are neither.
 
-Takes nothing; gives strategies. `V1_SAYS` and `V2_SAYS` give a turn and an update that ACP's schema takes; values
-of open unions that begin with an underscore are among them.
+`V1_SAYS` and `V2_SAYS` generate a turn and an update that ACP's schema accepts; values of open unions that begin
+with an underscore are among them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
-from tests.unit.core.translate.speaking import text
+from tests.unit.projections.translate.speaking import text
 
 from turnwire.ids import PromptId
 
@@ -283,4 +283,4 @@ ODD: Values = st.recursive(
 ODD_SAYS: Values = st.builds(
     _kinded, st.sampled_from(_KINDS), st.dictionaries(st.sampled_from(_NAMES), ODD, max_size=5)
 )
-"""Updates whose members are in no place where they belong."""
+"""Updates whose members are all in the wrong position."""

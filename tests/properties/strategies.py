@@ -1,8 +1,8 @@
-"""What can happen to a session, at random: valid, stale, repeated and out of order.
+"""Random inputs of a session: valid, stale, repeated and out of order.
 
-Takes nothing; gives one hypothesis strategy, `happenings`, weighted so that whole turns come about. A part that
-names a turn is a `Which`: the machine resolves it against what its session holds at that moment, so that most draws
-mean something and some mean nothing at all. Never gives a new prompt an old id: the runtime mints them.
+The one hypothesis strategy is `happenings`, weighted so that whole turns occur. A part that names a turn is a
+`Which`: the machine resolves it against the state of its session at that moment, so that most draws are meaningful
+and some are not. A new prompt never gets an old id: the runtime mints them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
-from tests.unit.core.driving import SAMPLES
+from tests.unit.session.driving import SAMPLES
 
-from turnwire.core.events import CancelRung, TurnEnd, TurnEvent
-from turnwire.core.inputs import WhenBusy
 from turnwire.ids import RequestId
+from turnwire.session.events import CancelRung, TurnEnd, TurnEvent
+from turnwire.session.inputs import WhenBusy
 
 
 class Which(Enum):
-    """A turn or question by its place in the session, not by its name."""
+    """A turn or question by its position in the session, not by its id."""
 
     ACTIVE = "the active turn"
     WAITING = "a waiting prompt"
@@ -31,7 +31,7 @@ class Which(Enum):
 
 
 which = st.sampled_from([Which.ACTIVE] * 4 + [Which.WAITING, Which.OFFERED] * 2 + [*Which])
-"""Biased to what is running, which is where most happens."""
+"""Biased to the running turn, where most bugs are."""
 
 steered = st.sampled_from([Which.WAITING] * 4 + [*Which])
 """Steering prompts wait until the agent has answered."""
@@ -78,11 +78,11 @@ backgrounds: st.SearchStrategy[list[str] | None] = st.sampled_from([None, None, 
 ABOUT_TURNS = [each for each in SAMPLES if isinstance(each, TurnEvent)]
 
 _pick = st.integers(0, 9)
-"""Which of several, if a `Which` means several."""
+"""Index among several, if a `Which` matches several."""
 
 
 class Happening(NamedTuple):
-    """The name of a method of the machine and what to call it with."""
+    """The name of a method of the machine and its arguments."""
 
     name: str
     parts: dict[str, Any]

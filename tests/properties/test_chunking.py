@@ -1,4 +1,4 @@
-"""How bytes are cut makes no difference: whole, byte by byte and at random give the same lines and events."""
+"""The split of bytes makes no difference: whole, byte by byte and at random give the same lines and events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwire.errors import FrameTooLarge
+from turnwire.errors import LimitExceeded
 from turnwire.wire.ndjson import LineReader, Oversized
 from turnwire.wire.sse import SseEvent, SseReader, encode_event
 
@@ -37,7 +37,7 @@ def events_of(chunks: Iterator[bytes], limit: int) -> tuple[list[SseEvent], str]
         for chunk in chunks:
             found += reader.feed(chunk)
         reader.end()
-    except FrameTooLarge:
+    except LimitExceeded:
         return found, "too large"
     return found, f"{reader.last_event_id} {reader.retry}"
 

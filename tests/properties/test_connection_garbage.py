@@ -1,10 +1,12 @@
-"""Whatever an agent writes about one session, another hears exactly its own, and every line is accounted for."""
+"""Whatever an agent writes about one session, another receives exactly its own updates, and every line is
+counted.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import msgspec
@@ -12,21 +14,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw, UnsetType
 
-from turnwire.core.dialect import PERMISSION_METHODS, opening_params, read_session_id
-from turnwire.core.state import NO_SETUP
 from turnwire.errors import LinkBroken, RemoteProtocolError
+from turnwire.hosting.agent_connection import AgentConnection
+from turnwire.hosting.last_frames import LastFrames
+from turnwire.hosting.process import Exit
+from turnwire.hosting.source import LinkedAgent
+from turnwire.hosting.stdio import StdioLink
 from turnwire.ids import AgentSessionId, RequestId, SessionId
 from turnwire.limits import KiB, Limits
-from turnwire.link.process import Exit
-from turnwire.link.stdio import StdioLink
-from turnwire.runtime.agent_connection import AgentConnection
-from turnwire.runtime.agent_inbound import AgentInbound
-from turnwire.runtime.last_frames import LastFrames
-from turnwire.runtime.source import LinkedAgent
-from turnwire.testing.patience import WAIT_S
+from turnwire.projections.dialect import PERMISSION_METHODS, opening_params, read_session_id
+from turnwire.session.state import NO_SETUP
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, decode
 from turnwire.wire.methods import SESSION_UPDATE
 from turnwire.wire.peek import peek_session_id, peek_update_params
+from turnwire_testing.patience import WAIT_S
 
 LIMITS = Limits(frame_bytes=64 * KiB, stop_eof_s=0.0)
 BROKEN, SOUND = "broken-session", "sound-one"
@@ -60,7 +61,7 @@ PROPER = [
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """A proper frame with a few bytes changed, cut out or put in."""
+    """Return a valid frame with a few bytes changed, removed or inserted."""
     line = bytearray(draw(st.sampled_from(PROPER)))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, max(0, len(line) - 1)))
@@ -72,52 +73,59 @@ lines = st.lists(
     st.one_of(st.sampled_from(PROPER), mutated(), st.binary(max_size=30), st.just(b"x" * 70_000)), max_size=20
 )
 bursts = st.lists(st.tuples(st.integers(1, 9), st.sampled_from([*PROPER, b"x" * 70_000]) | mutated()), max_size=9)
-"""Lines, each so many times: what is written many times is read together."""
+"""Lines with repetition counts: repeated lines are read together."""
 
 
 class Room:
-    """A session on the connection; writes down what it hears."""
+    """A session on the connection that records its calls."""
 
     def __init__(self) -> None:
         self.session_id = SessionId("s1")
         self.frames = LastFrames()
         self.heard: list[bytes] = []
         self.ends = 0
+        self.agent_session_id: AgentSessionId | None = None
         self.children: frozenset[str] = frozenset()
 
-    def updated(self, update: Raw, child: str | None = None, beside: Raw | UnsetType = UNSET) -> None:
+    def on_update(self, update: Raw, child: str | None = None, extra: Raw | UnsetType = UNSET) -> None:
         self.heard.append(bytes(update))
 
-    def said(self, kind: str, updates: Sequence[Raw], lines: bytes = b"") -> None:
+    def on_chunks(self, kind: str, updates: Sequence[Raw]) -> None:
         self.heard += map(bytes, updates)
 
-    def asked_users(self, request: Request, child: str | None = None) -> None: ...
+    def on_permission_request(self, request: Request, child: str | None = None) -> None: ...
 
-    def asked_client(
+    def on_client_request(
         self,
         request: Request,
         answer: Callable[[Result | Failure], None],
-        place: Callable[[Callable[[int], None]], None] | None = None,
+        mark: Callable[[Callable[[int], None]], None] | None = None,
         refused: set[object] | None = None,
     ) -> bool:
         return False
 
-    def registered(self) -> None: ...
+    def owners(self, method: str) -> set[str | None]:
+        return {None}
 
-    def withdrew(self, request_id: RequestId) -> None: ...
+    def on_registered(self) -> None: ...
 
-    def gone(self, how: Exit | None, code: str) -> None:
+    def on_cancel_request(self, request_id: RequestId) -> None: ...
+
+    def on_gone(self, how: Exit | None, code: str) -> None:
         self.ends += 1
 
     def opened(self, frame: Result | Failure) -> AgentSessionId | None:
         return read_session_id(frame.result) if isinstance(frame, Result) else None
+
+    def mark(self, reached: Callable[[int], None]) -> None:
+        reached(0)
 
     async def room(self) -> None:
         return
 
 
 class Account:
-    """What should become of each line, by the rules alone."""
+    """The expected handling of each line, by the rules alone."""
 
     def __init__(self) -> None:
         self.breaches = 0
@@ -182,7 +190,7 @@ class Play:
             await self.answer({"protocolVersion": 1})
         for room, session_id in ((self.broken, BROKEN), (self.sound, SOUND)):
             params = opening_params(None, "/", NO_SETUP)
-            self.connection.open_session(cast("AgentInbound", room), "session/new", params, room.opened, None)
+            self.connection.open_session(room, "session/new", params, room.opened, None)
             await self.answer({"sessionId": session_id})
 
     async def read_answers(self) -> None:
@@ -193,7 +201,7 @@ class Play:
             return
 
     async def run(self, written: list[bytes], *, apart: bool = True) -> None:
-        """`apart`: a line of the other session stands behind each."""
+        """Run the test. `apart`: a line of the other session follows each."""
         with anyio.fail_after(WAIT_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.connection.run)

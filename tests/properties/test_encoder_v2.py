@@ -1,8 +1,8 @@
-"""What a v2 client is told, held against an executable model of the v2 prompt lifecycle.
+"""Frames to a v2 client, checked against an executable model of the v2 prompt lifecycle.
 
-A run is a session under random inputs: `core.decide` gives the events, a `SessionEncoder` gives the frames, and the
+A run is a session under random inputs: `core.decide` returns the events, a `SessionEncoder` the frames, and the
 model reads nothing but the frames, in the order in which the client does. Agents of all three dialects come and go
-within a run. Each example of hypothesis is one seed for many runs, so that ten thousand of them take seconds.
+within a run. Each example of hypothesis is one seed for many runs, so that ten thousand of them need only seconds.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.core import driving as d
+from tests.unit.session import driving as d
 
-from turnwire.core import events as ev
-from turnwire.core import inputs as i
-from turnwire.core.decide import decide
-from turnwire.core.encoder import Answer, Ask, Fail, Outgoing, SessionEncoder, Tell, TellBlocked, Withdraw
-from turnwire.core.encoder.encoder import Dialect
-from turnwire.core.state import NOTHING, SessionState
 from turnwire.errors import TurnwireError
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
+from turnwire.projections.encoder import Answer, Ask, Fail, Outgoing, SessionEncoder, Tell, TellBlocked, Withdraw
+from turnwire.projections.encoder.encoder import Dialect
+from turnwire.session import events as ev
+from turnwire.session import inputs as i
+from turnwire.session.decide import decide
+from turnwire.session.state import NOTHING, SessionState
 from turnwire.wire.schema import Unknown, decode_update
 from turnwire.wire.schema.update import STATES
 
@@ -35,7 +35,7 @@ LIMITS = Limits(queue_length=3)
 
 
 class Lifecycle:
-    """What the published v2 says a client may rely on. `take` raises if a frame breaks it."""
+    """The guarantees of the published v2 for a client. `take` raises if a frame breaks one."""
 
     def __init__(self) -> None:
         self.state = "idle"
@@ -86,7 +86,7 @@ class Lifecycle:
         state, background = told["state"], told.get("background")
         assert "background" in told or self.background is None, "background must be on every state"
         if state == self.state:
-            # One that waits is told again when it waits for more.
+            # A waiting state is sent again when it waits for more.
             assert background != self.background or state == "requires_action", "a state was repeated for nothing"
             assert (
                 state != "idle"
@@ -104,7 +104,7 @@ class Lifecycle:
 
 
 class Run:
-    """One session, its client and the judge."""
+    """One session, its client and the checker."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -158,13 +158,13 @@ class Run:
         self.give(self.random.choices(_STEPS, _WEIGHTS)[0](self))
 
     def finish(self) -> None:
-        """End whatever is open, and compare both sides' counts."""
+        """End everything that is open, and compare both sides' counts."""
         self.give(d.close())
         ended = {each.prompt_id for each in self.log if isinstance(each, ev.TurnCompleted | ev.TurnFailed)}
         assert self.own & ended == self.model.answered.keys() | self.model.failed
         assert (self.model.state, self.model.asked) == ("idle", set())
         started = sum(isinstance(each, ev.TurnStarted) for each in self.log)
-        # A prompt that its agent refuses never runs.
+        # A prompt that its agent rejects never runs.
         assert self.model.starts == self.model.ends <= started
         shown = {each.prompt_id for each in self.log if isinstance(each, ev.UserMessage)}
         assert self.model.answered.keys() <= shown, "answered, and no message"
@@ -222,7 +222,7 @@ def _report(run: Run) -> i.AnyInput:
 
 
 def _work(run: Run) -> i.AnyInput:
-    """The agent does what its dialect calls an answer."""
+    """Send the agent's answer in its dialect."""
     message_id = run.mint("m") if run.random.random() < 0.5 else None
     return d.answered(run.active(), run.random.choice(["end_turn", "cancelled", None]), message_id)
 
@@ -249,7 +249,7 @@ _STEPS = [step for _, step in _MENU]
 _WEIGHTS = [weight for weight, _ in _MENU]
 
 
-@pytest.mark.requirement("R32", "R33", "R34", "R35", "R36", "R37", "R42", "R43", "R45", "G11")
+@pytest.mark.guarantee("G11")
 @settings(max_examples=SEEDS, deadline=None)
 @given(seed=st.integers(0, 2**63))
 def test_a_v2_client_is_told_a_legal_lifecycle_whatever_happens(seed: int) -> None:

@@ -1,8 +1,8 @@
 """Ten thousand readers of busy sessions: each sees every event once and in order, whatever its pace (F1 to F5).
 
 A publisher appends batches while readers attach at random points, read at random paces, are cut at random points
-and come back with their last offset. Rings and pages are tiny, so that every reader moves between ring and log all
-the time. The seeds are fixed, so a failure can be run again.
+and resume from their last offset. Rings and pages are tiny, so that every reader moves between ring and log all the
+time. The seeds are fixed, so a failure can be repeated.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from turnwire.log.base import Position
 from turnwire.log.postgres import open_postgres_log
 from turnwire.runtime.follow import Page, follow
 from turnwire.runtime.tail import Tail
-from turnwire.testing.faults import FaultyLog
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire_testing.faults import FaultyLog
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +38,7 @@ VISITS = 20
 
 
 def body(offset: int) -> bytes:
-    """What event number `offset` holds; now and then one is larger than a page."""
+    """Return the content of event number `offset`; some are larger than a page."""
     return b"%d:" % offset + b"." * (20 * KiB if offset % 997 == 0 else offset % 50)
 
 
@@ -68,16 +68,16 @@ async def publishing(
     async with AsyncExitStack() as stack:
         log: EventLog = MemoryEventLog()
         if engine == "sqlite":
-            sqlite = await SqliteEventLog.open(folder / "log.db", limits=Limits(), durability=Durability.MEMORY)
+            sqlite = await SqliteEventLog.open(folder / "log.db", limits=Limits(), durability=Durability.NORMAL)
             log = await stack.enter_async_context(sqlite)
         elif engine == "postgresql":
-            database = open_postgres_log(address, limits=Limits(), durability=Durability.FULL)
+            database = open_postgres_log(address, limits=Limits())
             log = await stack.enter_async_context(database)
         yield Publisher(log, (await log.create(SESSION)).epoch, limits)
 
 
 class Reader:
-    """One client: attaches somewhere, reads at its own pace, is cut, comes back where it was."""
+    """One client: attaches at some position, reads at its own pace, is cut, resumes from its position."""
 
     def __init__(self, publisher: Publisher, seed: int) -> None:
         self._publisher = publisher
@@ -115,11 +115,11 @@ class Reader:
 
 @pytest.fixture
 def address(engine: str, request: pytest.FixtureRequest) -> str:
-    """Of an empty log in a database, if the engine wants one."""
+    """Return the address of an empty log in a database, if the engine needs one."""
     return request.getfixturevalue("postgres").new_log() if engine == "postgresql" else ""
 
 
-@pytest.mark.requirement("G9", "G10", "R76", "R79")
+@pytest.mark.guarantee("G9", "G10")
 @pytest.mark.parametrize("engine", READERS)
 async def test_every_reader_sees_every_event_once_and_in_order(engine: str, address: str, tmp_path: Path) -> None:
     async with publishing(engine, tmp_path, address=address) as publisher:
@@ -153,7 +153,7 @@ def test_there_are_ten_thousand_attach_points_and_cuts() -> None:
     assert sum(READERS.values()) * VISITS * 2 >= 20_000, "visits, each with a cut at its end"
 
 
-@pytest.mark.requirement("G9", "R76")
+@pytest.mark.guarantee("G9")
 @pytest.mark.parametrize("engine", ["memory", "sqlite", "postgresql"])
 async def test_replay_then_live_equals_live_alone(engine: str, address: str, tmp_path: Path) -> None:
     async with publishing(engine, tmp_path, address=address) as publisher:
@@ -182,14 +182,14 @@ async def test_replay_then_live_equals_live_alone(engine: str, address: str, tmp
 
 
 async def next_page(pages: AsyncGenerator[Page]) -> Page | str:
-    """The next page, or why there is none."""
+    """Return the next page, or the reason why there is none."""
     try:
         return await anext(pages)
     except PositionLost as error:
         return str(error.context["why"])
 
 
-@pytest.mark.requirement("G9", "R77")
+@pytest.mark.guarantee("G9")
 async def test_a_stalled_reader_whose_events_are_trimmed_is_told_and_never_skips(tmp_path: Path) -> None:
     async with publishing("memory", tmp_path) as publisher:
         await publisher.say(500)
@@ -217,9 +217,9 @@ async def test_a_stalled_reader_whose_events_are_trimmed_is_told_and_never_skips
 # -- readers are free ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("G10")
+@pytest.mark.guarantee("G10")
 async def test_readers_that_stop_for_ever_cost_less_than_a_mebibyte_together(tmp_path: Path) -> None:
-    """100 readers hold a page each and never come back; 2,000 events later memory is what ring and log need."""
+    """100 readers hold a page each and never resume; 2,000 events later memory is only that of ring and log."""
     limits = Limits(ring_events=256, page_events=16, page_bytes=16 * KiB)
 
     async def grown(readers: int) -> int:
@@ -243,9 +243,9 @@ async def test_readers_that_stop_for_ever_cost_less_than_a_mebibyte_together(tmp
     assert watched - alone < MiB
 
 
-@pytest.mark.requirement("G10")
+@pytest.mark.guarantee("G10")
 async def test_publishing_does_the_same_work_with_a_thousand_stalled_readers_as_with_none(tmp_path: Path) -> None:
-    """Counted in calls: append once, wake once, no read for anybody who does not ask."""
+    """Counted in calls: append once, wake once, no read for a reader that does not ask."""
 
     async def work(readers: int) -> tuple[int, int]:
         async with AsyncExitStack() as stack, publishing("memory", tmp_path) as publisher:
@@ -263,9 +263,9 @@ async def test_publishing_does_the_same_work_with_a_thousand_stalled_readers_as_
     assert await work(0) == await work(1000) == (100, 0)
 
 
-@pytest.mark.requirement("G10")
+@pytest.mark.guarantee("G10")
 async def test_stalled_readers_do_not_slow_the_others_down(tmp_path: Path) -> None:
-    """A fast reader takes as many steps for the same events with a thousand stalled neighbours as alone."""
+    """A fast reader needs as many steps for the same events with a thousand stalled neighbours as alone."""
 
     async def steps(neighbours: int) -> int:
         async with AsyncExitStack() as stack, publishing("memory", tmp_path) as publisher:

@@ -1,4 +1,6 @@
-"""Laws of views whose front is put away: whatever is saved, dropped and read, they are the fold of the log."""
+"""Laws of views whose older part is stored: however they are saved, dropped and read, they equal the fold of the
+log.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,18 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from tests.properties.test_view import LOGS, fold
 
-from turnwire.core import events as ev
-from turnwire.core.codec import encode
-from turnwire.core.translate.views import items_in
-from turnwire.core.view import View, encode_view, paged
-from turnwire.core.view import view as view_module
 from turnwire.ids import AgentSessionId, ChildId, MessageId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
+from turnwire.projections.translate.views import items_in
+from turnwire.projections.view import View, encode_view, paged
+from turnwire.projections.view import view as view_module
 from turnwire.runtime import folds
 from turnwire.runtime.folds import KeptViews
 from turnwire.server.endpoint import ShapeName
 from turnwire.server.routes.transcripts import TranscriptQuery, earlier_of, page_of
+from turnwire.session import events as ev
+from turnwire.session.codec import encode
 
 SESSION = SessionId("s1")
 PROMPTS = [PromptId(name) for name in ("p1", "p2", "p3", "t0", "t1", "t2", "t5", "t9", "none")]
@@ -63,7 +65,7 @@ def said(draw: st.DrawFn, prompt_id: PromptId | None, after: PromptId | None) ->
 
 @st.composite
 def turns(draw: st.DrawFn) -> list[list[ev.AnyEvent]]:
-    """Turns one after the other, with late words, background work and other agents in between."""
+    """Generate turns one after the other, with late output, background work and other agents in between."""
     parts: list[list[ev.AnyEvent]] = []
     agents = st.builds(
         ev.AgentStarted,

@@ -1,7 +1,7 @@
-"""Several lives watch each other while anything fails: nobody is declared gone who may still act.
+"""Several incarnations monitor each other while anything fails: no node is declared gone that may still act.
 
-The model has a log, the lines to it and between the nodes, and statements that arrive late. Each node runs the real
-`Lease`; the steps between are those of `Members`, in any order that faults allow.
+The model has a log, the connections to it and between the nodes, and statements that arrive late. Each node runs
+the real `Lease`; the steps between are those of `Members`, in any order that faults allow.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Row:
 
 @dataclass
 class Model:
-    """One node: its lease, its line to the log, and where it is in its round."""
+    """One node: its lease, its connection to the log, and its position in its round."""
 
     number: int
     lease: Lease
     has_line: bool = True
     is_lost: bool = False
     began: float | None = None
-    """When it looked, if it has not beaten since."""
+    """Start time of its read, if it has not beaten since."""
     asked_at: float | None = None
     own_beat: int = 0
     said: set[int] = field(default_factory=set[int])
@@ -114,7 +114,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(but=st.integers(0, 2 * MOST_LIVES))
     def everybody_goes_on(self, but: int) -> None:
-        """As nodes do of themselves; one of them may stand still meanwhile."""
+        """Let every node continue by itself; one of them may be frozen meanwhile."""
         for at in range(len(self.nodes)):
             if at != but:
                 self.a_round_goes_well(at)
@@ -290,7 +290,7 @@ is_late = is_answered
 
 
 def wander(seed: int) -> None:
-    """The same steps by a plain generator: a thousand times as many in the same time."""
+    """Run the same steps by a plain generator: a thousand times as many in the same time."""
     random = Random(seed)
     lives = Lives()
     lives.begin()

@@ -11,14 +11,14 @@ from anyio.abc import TaskGroup, TaskStatus
 from tests.support.driving import World, check_ends, events_of, of, open_world, prompt
 from tests.support.owners import Cluster, MemoryOwners
 
-from turnwire.core import events as ev
 from turnwire.errors import LifeOver, LogUnavailable, NotOwner, SessionClosed, ShuttingDown, TurnwireError
 from turnwire.ids import SessionId
 from turnwire.log.owners import Claim
 from turnwire.runtime.draining import drain
 from turnwire.runtime.placing import LOOKED_EVERY_S
-from turnwire.testing import ManualClock
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire.session import events as ev
+from turnwire_testing import ManualClock
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ REFUSALS = (NotOwner, LifeOver, ShuttingDown, LogUnavailable, SessionClosed)
 
 
 class Forgetful(MemoryOwners):
-    """The database does what it is asked; now and then nobody hears of it."""
+    """A database that executes each statement and sometimes loses the answer."""
 
     random: Random
 
@@ -57,7 +57,7 @@ class Forgetful(MemoryOwners):
 
 
 class Running:
-    """A node that runs, and how it is ended."""
+    """A running node, and the ways to end it."""
 
     def __init__(self, owners: Forgetful, world: World) -> None:
         self.owners = owners
@@ -67,7 +67,7 @@ class Running:
 
 
 class Fleet:
-    """All nodes, and the client who talks to any of them."""
+    """All nodes, and the client that uses any of them."""
 
     def __init__(self, random: Random, tasks: TaskGroup) -> None:
         self.cluster = Cluster()
@@ -102,7 +102,7 @@ class Fleet:
             self.cluster.lose(running.owners)
 
     async def freeze(self, name: str) -> None:
-        """The others hold it for dead and take over, while it goes on for a while."""
+        """Freeze a node: the others declare it dead and take over, while it continues for a while."""
         if (running := self.nodes.get(name)) is not None:
             self.cluster.lose(running.owners)
             for other in self.nodes:
@@ -172,7 +172,7 @@ class Fleet:
                 return
 
     async def cancel(self, name: str) -> None:
-        """Whatever the node runs is to end."""
+        """Cancel the node's running turn."""
         if (running := self.nodes.get(name)) is not None:
             for session_id in list(running.world.node.loaded):
                 running.world.session_id = session_id
@@ -182,7 +182,7 @@ class Fleet:
                     continue
 
 
-@pytest.mark.requirement("G1", "G3", "G7")
+@pytest.mark.guarantee("G1", "G3", "G7")
 @pytest.mark.parametrize("seed", range(12))
 async def test_whatever_becomes_of_the_nodes_each_accepted_prompt_has_one_end(seed: int) -> None:
     random = Random(seed)
@@ -208,7 +208,7 @@ async def test_whatever_becomes_of_the_nodes_each_accepted_prompt_has_one_end(se
 
 
 async def _settle(fleet: Fleet) -> None:
-    """All nodes are there, and everything that runs is cancelled until nothing is left."""
+    """Start all nodes, and cancel all running turns until none remains."""
     for name in PLACES:
         await fleet.start(name)
     for _ in range(200):

@@ -1,13 +1,12 @@
-"""The session's promises, held against random histories of every kind of input.
+"""The session's promises, checked against random histories of every kind of input.
 
-The judge is a `Ledger`, which reads nothing but the log and the effects. The machine feeds `decide` one input at a
-time, the same inputs to one long `Draft`, and the stored form of the log to a fold of its own: all three must agree
-after every step. `TURNWIRE_HYPOTHESIS=ci` runs five times as many histories.
+The oracle is a `Ledger`, which reads nothing but the log and the effects. The machine feeds `decide` one input at a
+time, the same inputs to one long `Draft`, and the stored form of the log to a separate fold: all three must agree
+after every step. `TURNWIRE_SOAK=1` runs ten times as many histories.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import cast
 
@@ -21,22 +20,20 @@ from tests.properties import strategies as some
 from tests.properties.ledger import OUR_WORD, Ledger
 from tests.properties.strategies import Which
 
-from turnwire.core import events as ev
-from turnwire.core import inputs as i
-from turnwire.core.codec import decode, decode_state, encode, encode_state
-from turnwire.core.decide import Decision, decide, take
-from turnwire.core.draft import Draft
-from turnwire.core.evolve import evolve, fold
-from turnwire.core.state import NOTHING, STATE_VERSION, Phase, find_turn
-from turnwire.core.turn import NEXT, TurnState
 from turnwire.errors import LocalProtocolError, TurnwireError
 from turnwire.ids import AgentSessionId, ChildId, ClientId, PermissionId, PromptId, RequestId, SessionId
 from turnwire.limits import Limits
+from turnwire.session import events as ev
+from turnwire.session import inputs as i
+from turnwire.session.codec import decode, decode_state, encode, encode_state
+from turnwire.session.decide import Decision, decide, take
+from turnwire.session.draft import Draft
+from turnwire.session.evolve import evolve, fold
+from turnwire.session.state import NOTHING, STATE_VERSION, Phase, find_turn
+from turnwire.session.turn import NEXT, TurnState
 from turnwire.wire.peek import peek_update
 
-settings.register_profile("turnwire-dev", max_examples=250, stateful_step_count=50, deadline=None)
-settings.register_profile("turnwire-ci", max_examples=1250, stateful_step_count=50, deadline=None)
-PROFILE = settings.get_profile(f"turnwire-{os.environ.get('TURNWIRE_HYPOTHESIS', 'dev')}")
+PROFILE = settings(max_examples=max(200, settings().max_examples))
 
 LIMITS = Limits(queue_length=3)
 CONTENT = Raw(b'[{"type":"text","text":"x"}]')
@@ -54,7 +51,7 @@ NEVER_REFUSED = (
         i.Close,
     ),
 )
-"""Inputs that nobody waits for, or that must always work: a refusal would be a defect."""
+"""Inputs without a caller, or that must always work: a rejection would be a defect."""
 
 
 class SessionMachine(RuleBasedStateMachine):
@@ -63,7 +60,7 @@ class SessionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.is_sound = True
-        """Whether the last step passed; draining after one that failed would hide its failure."""
+        """True if the last step passed; draining after a failed one would hide its failure."""
         self.at = 0
         self.minted = 0
         self.state = NOTHING
@@ -86,7 +83,7 @@ class SessionMachine(RuleBasedStateMachine):
     # -- taking inputs ---------------------------------------------------------------------------------------
 
     def give(self, given: i.AnyInput) -> Decision | None:
-        """Take one input in all three ways."""
+        """Apply one input in all three ways."""
         before = encode_state(self.state)
         try:
             decision = decide(self.state, given, offset=len(self.stored), limits=LIMITS)
@@ -143,7 +140,7 @@ class SessionMachine(RuleBasedStateMachine):
         return f"{kind}{self.minted}"
 
     def turn(self, which: Which, pick: int) -> PromptId:
-        """The turn that `which` means now; one that never was if there is none."""
+        """Return the turn that `which` means now; a nonexistent one if there is none."""
         state, ended = self.state, list(self.ledger.ended)
         active = [state.turn.prompt_id] if state.turn else []
         found: Sequence[str] = {
@@ -167,7 +164,7 @@ class SessionMachine(RuleBasedStateMachine):
         )
 
     def say(self, fields: dict[str, object], ends: PromptId | None = None) -> None:
-        """Give an update that is like no other; it must be recorded once, byte for byte."""
+        """Send a unique update; it must be recorded once, byte for byte."""
         self.updates += 1
         running, last = self.ledger.active, self.ledger.last
         is_background = not {fields.get("toolCallId"), fields.get("terminalId")}.isdisjoint(self.state.background)
@@ -222,7 +219,7 @@ class SessionMachine(RuleBasedStateMachine):
     def cancel(self, which: Which | None, pick: int, client: str | None) -> None:
         named = self.turn(which, pick) if which else None
         over = named is not None and named not in self.ledger.open_turns
-        # A turn whose end is marked ends before anything else happens, also before what changes nothing itself.
+        # A turn whose end is marked ends before anything else happens, including inputs without a change.
         is_marked = self.state.turn is not None and bool(self.state.turn.marked)
         decision = self.give(i.Cancel(at=self.now(), prompt_id=named, author=client))
         assert decision is not None
@@ -263,7 +260,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     def agent_starts(self, turn_end: ev.TurnEnd, steering: bool) -> None:
         if self.state.agent is not None:
-            # A session has one agent at a time: that the last is gone is always heard before.
+            # A session has one agent at a time: the end of the last one is always processed before.
             self.give(i.AgentGone(at=self.now(), code="agent_exited", message="it went"))
         self.give(self.ready(turn_end, steering=steering))
 
@@ -279,7 +276,7 @@ class SessionMachine(RuleBasedStateMachine):
         )
 
     def agent_says_pieces(self, kind: str, message: str | None, count: int) -> None:
-        """In one input they come to what they come to one by one."""
+        """Check that one input with several chunks equals the chunks one by one."""
         at, alone = self.now(), Draft(self.state, len(self.stored), LIMITS)
         updates = [
             Raw(msgspec.json.encode({"sessionUpdate": kind, "messageId": message, "number": self.updates + number}))
@@ -320,14 +317,14 @@ class SessionMachine(RuleBasedStateMachine):
         self.give(i.AgentReplayed(at=self.now(), replayed=2, matched=1, missing=0))
 
     def agent_ends_the_turn(self, reason: str | None) -> None:
-        """The agent does what ends a turn in its dialect."""
+        """Send the end of a turn in the agent's dialect."""
         turn, agent = self.state.turn, self.state.agent
         if turn is None or agent is None:
             return
         if agent.turn_end is ev.TurnEnd.RESPONSE:
             self.give(i.AgentAnswered(at=self.now(), prompt_id=turn.prompt_id, stop_reason=reason))
             if reason is None and agent.busy:
-                # So it is one that tells by its states.
+                # So it is an agent that reports by states.
                 self.say({"sessionUpdate": "state_update", "state": "idle"})
         elif agent.turn_end is ev.TurnEnd.MARKER:
             self.say({"sessionUpdate": "turn_complete", "stopReason": reason or "end_turn"}, turn.prompt_id)
@@ -365,7 +362,9 @@ class SessionMachine(RuleBasedStateMachine):
             self.child_says(child, {"sessionUpdate": kind, "toolCallId": tool, "state": state, "messageId": "1"})
 
     def child_says(self, child: str | None, fields: dict[str, object]) -> None:
-        """A child says something, which is recorded once and moves no turn; without one the session does."""
+        """Send an update of a child, which is recorded once and changes no turn; without a child, of the
+        session.
+        """
         if child is None:
             self.say(fields)
             return
@@ -426,7 +425,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert len(self.ledger.ended) == ended, "time ended a turn"
 
     def an_event_is_offered(self, which: Which, pick: int, event: ev.TurnEvent) -> None:
-        """Whatever decides, the fold refuses what the table does not have."""
+        """Check that the fold rejects every event that the table does not have."""
         prompt_id = self.turn(which, pick)
         turn = find_turn(self.state, prompt_id)
         if turn is None and prompt_id != self.ledger.last:
@@ -444,7 +443,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.give(i.Recover(at=self.now()))
 
     def read_from_a_snapshot(self, cut: int) -> None:
-        """A prefix, kept as a snapshot, and the rest of the log give the same state as the whole."""
+        """Check that a prefix, stored as a snapshot, and the rest of the log give the same state as the whole."""
         place = cut % (len(self.stored) + 1)
         prefix = fold((decode(each) for each in self.stored[:place]), NOTHING)
         kept = decode_state(encode_state(prefix), STATE_VERSION)
@@ -463,7 +462,9 @@ class SessionMachine(RuleBasedStateMachine):
         assert self.state.phase is Phase.CLOSED
 
     def teardown(self) -> None:
-        """Drained, by a close or by recovering until nothing is left, everything has ended once."""
+        """Check that everything has ended once after draining, by a close or by recovering until nothing
+        remains.
+        """
         if not self.is_sound:
             return
         if len(self.stored) % 2:
@@ -482,6 +483,6 @@ class SessionMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.requirement("G3", "G4", "R60", "R61")
+@pytest.mark.guarantee("G3", "G4")
 def test_any_history_keeps_the_promises_of_a_session() -> None:
     run_state_machine_as_test(SessionMachine, settings=PROFILE)

@@ -1,8 +1,8 @@
-"""Laws of shadows: who reads a session on another node sees its log, whatever is rung, lost or moved (H1 to H4).
+"""Laws of shadows: a reader on another node sees the session's log, whatever is rung, lost or moved (H1 to H4).
 
-Two nodes share a log in memory. One has the session; on the other one readers come, go and come back, and somebody
-peeks now and then, while rings are lost, the session moves to the other node and back, and is trimmed. At the end
-every reader has every event once and in order, and both nodes know the same state.
+Two nodes share a log in memory. One owns the session; on the other one readers come, disconnect and resume, and
+some peek, while rings are lost, the session moves to the other node and back, and is trimmed. At the end every
+reader has every event once and in order, and both nodes know the same state.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from tests.support.driving import World, fall_idle, stored
 from tests.support.shared_log import Belfry
 
-from turnwire.core.inputs import Archive, Rename
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import Position
 from turnwire.runtime.node import Node, open_node
-from turnwire.testing import ManualClock
-from turnwire.testing.patience import WAIT_S, quiet
-from turnwire.testing.scripted.agent import ScriptedSource
+from turnwire.session.inputs import Archive, Rename
+from turnwire_testing import ManualClock
+from turnwire_testing.patience import WAIT_S, quiet
+from turnwire_testing.scripted.agent import ScriptedSource
 
 S1 = SessionId("s1")
 TINY = Limits(ring_events=16, page_events=16, snapshot_events=100)
@@ -37,7 +37,7 @@ ACTS = st.lists(
 
 
 class Reader:
-    """Reads a session on one node from a place, for as long as it is let, and goes on there."""
+    """Reads a session on one node from a position, until it is stopped, and resumes there."""
 
     def __init__(self, node: Node, after: Position) -> None:
         self.node = node
@@ -217,7 +217,7 @@ async def ended_while_it_stores() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(near.submit, S1, Archive(at=1, archived=True))
             await stored.wait()
-            # The loop goes on once more: what it waited for is there before it is told to end.
+            # The loop runs once more: the awaited events have arrived before it is stopped.
             told.set()
             near._put_away(near.loaded[S1])  # pyright: ignore[reportPrivateUsage]
         for title in ("one", "two", "three"):

@@ -1,5 +1,5 @@
-"""Random agents of either version, read over REST in either shape: what each event is told as, from wherever a fold
-begins, and who prompted.
+"""Random agents of either version, read over REST in either shape: the published form of each event, for every
+start of a fold, and the prompting client.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.properties.saying import MODES, V1_SAYS, V2_SAYS
-from tests.unit.core.translate.speaking import complaints, raw, text
+from tests.unit.projections.translate.speaking import complaints, raw, text
 
-from turnwire.core import events as ev
-from turnwire.core.codec import encode_all
-from turnwire.core.envelope import Form, read_envelope
-from turnwire.core.parties import Parties
-from turnwire.core.shape import Shape, ShapeFold
 from turnwire.ids import AgentSessionId, ClientId, MessageId, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
+from turnwire.projections.envelope import Form, read_envelope
+from turnwire.projections.parties import Parties
+from turnwire.projections.shape import Shape, ShapeFold
+from turnwire.session import events as ev
+from turnwire.session.codec import encode_all
 from turnwire.wire.sse import SseReader
 
 S1 = SessionId("s1")
@@ -71,7 +71,7 @@ def question(prompt_id: PromptId, version: int) -> ev.PermissionRequested:
 
 
 def begun(prompt_id: PromptId, blocks: int) -> list[ev.AnyEvent]:
-    """A turn that begins; the agent copies the prompt and marks its state."""
+    """Generate the start of a turn; the agent copies the prompt and marks its state."""
     author, client_id = PEOPLE[prompt_id]
     content, message_id = raw([text(f"{number}") for number in range(blocks)]), MessageId(f"m-{prompt_id}")
     copy = raw({"sessionUpdate": "user_message_chunk", "content": text("0"), "messageId": "m9"})
@@ -89,7 +89,9 @@ def begun(prompt_id: PromptId, blocks: int) -> list[ev.AnyEvent]:
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[ev.AnyEvent]:
-    """A session with an agent of one version, or of one after the other; each says something late and by itself."""
+    """Generate a session with an agent of one version, or of one after the other; each sends late and unsolicited
+    output.
+    """
     events: list[ev.AnyEvent] = [ev.SessionCreated(at=0, session_id=S1, cwd="/work")]
     version = 0
     for prompt_id in PEOPLE:
@@ -110,20 +112,20 @@ def logs(draw: st.DrawFn) -> list[ev.AnyEvent]:
 
 
 def envelopes(frame: bytes) -> list[Json]:
-    """What a client reads of the frames of one event."""
-    seen = SseReader(Limits().sse_event_bytes).feed(frame)
+    """Return the envelopes that a client reads from the frames of one event."""
+    seen = SseReader(Limits().frame_bytes).feed(frame)
     told = [json.loads(each.data) for each in seen]
     assert [each["type"] for each in told] == [each.event for each in seen]
     return told
 
 
 def whole(events: Sequence[ev.AnyEvent], shape: Shape, form: Form = Form.SSE) -> list[bytes]:
-    frames = ShapeFold(S1, shape).take(encode_all(events), form)
+    frames = ShapeFold(S1, shape).project(encode_all(events), form)
     assert len(frames) == len(events)
     return frames
 
 
-@pytest.mark.requirement("R75", "R78", "G11")
+@pytest.mark.guarantee("G11")
 @settings(max_examples=150, deadline=None)
 @given(events=logs())
 def test_each_event_has_its_number_once_in_every_shape_and_the_words_of_that_version(
@@ -144,7 +146,6 @@ def test_each_event_has_its_number_once_in_every_shape_and_the_words_of_that_ver
         assert [json.loads(line) for line in lines] == told
 
 
-@pytest.mark.requirement("R78", "R100")
 @settings(max_examples=100, deadline=None)
 @given(events=logs())
 def test_every_event_of_a_turn_names_who_prompted_it(events: list[ev.AnyEvent]) -> None:
@@ -160,7 +161,7 @@ def test_every_event_of_a_turn_names_who_prompted_it(events: list[ev.AnyEvent]) 
                 assert (each.get("late", False), each["data"].get("after")) == (after is not None, after)
 
 
-@pytest.mark.requirement("G9", "R79")
+@pytest.mark.guarantee("G9")
 @settings(max_examples=60, deadline=None)
 @given(events=logs())
 def test_where_a_fold_begins_is_not_seen_in_what_it_gives(events: list[ev.AnyEvent]) -> None:
@@ -170,27 +171,26 @@ def test_where_a_fold_begins_is_not_seen_in_what_it_gives(events: list[ev.AnyEve
         silent, parties = ShapeFold(S1, shape), Parties()
         for begin, event in enumerate(events):
             middle = ShapeFold(S1, shape, begin, parties.copy(), is_whole=False)
-            taken = middle.take(bodies[begin:])
+            taken = middle.project(bodies[begin:])
             assert taken == frames[begin : begin + len(taken)]
             assert middle.is_stuck == (len(taken) < len(bodies) - begin)
             if middle.is_stuck:
                 assert is_of_another_version(events, begin + len(taken), shape)
             copy = silent.copy()
             if copy is not None:
-                assert copy.take(bodies[begin:]) == frames[begin:]
+                assert copy.project(bodies[begin:]) == frames[begin:]
             silent.pass_over(bodies[begin : begin + 1])
-            assert silent.take(()) == []
+            assert silent.project(()) == []
             parties.take(event)
         assert silent.offset == len(events)
 
 
 def is_of_another_version(events: Sequence[ev.AnyEvent], place: int, shape: Shape) -> bool:
-    """Whether the agent that speaks at this event speaks another version than the shape's, or is not known yet."""
+    """Return True if the agent of this event speaks another version than the shape's, or is not known yet."""
     starts = [each for each in events[: place + 1] if isinstance(each, ev.AgentStarted)]
     return not starts or starts[-1].protocol_version != shape.version
 
 
-@pytest.mark.requirement("R78")
 @settings(max_examples=60, deadline=None)
 @given(events=logs())
 def test_in_the_agents_own_words_every_event_reads_back(events: list[ev.AnyEvent]) -> None:
@@ -221,7 +221,9 @@ ODD = st.fixed_dictionaries(
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[ev.AnyEvent]:
-    """Updates as agents write them, many of one turn, kind and time, with what is unlike them in between."""
+    """Generate runs of updates as agents write them, many of one turn, kind and time, with different ones in
+    between.
+    """
     start = ev.PromptAccepted(at=1, prompt_id=PromptId("p1"), after_offset=0, author=draw(st.sampled_from("aé")))
     events: list[ev.AnyEvent] = [started(draw(st.sampled_from([1, 2]))), start]
     for length in draw(st.lists(st.integers(1, 9), max_size=5)):
@@ -238,7 +240,7 @@ def runs(draw: st.DrawFn) -> list[ev.AnyEvent]:
     return events
 
 
-@pytest.mark.requirement("G11")
+@pytest.mark.guarantee("G11")
 @settings(max_examples=300, deadline=None)
 @given(events=runs())
 def test_updates_that_are_alike_are_told_together_byte_for_byte_as_each_alone(events: list[ev.AnyEvent]) -> None:
@@ -246,6 +248,6 @@ def test_updates_that_are_alike_are_told_together_byte_for_byte_as_each_alone(ev
     for shape in SHAPES:
         for form in Form:
             together, alone = ShapeFold(S1, shape), ShapeFold(S1, shape)
-            frames = together.take(bodies, form)
-            assert frames == [frame for body in bodies for frame in alone.take((body,), form)]
+            frames = together.project(bodies, form)
+            assert frames == [frame for body in bodies for frame in alone.project((body,), form)]
             assert together.offset == alone.offset == len(bodies)

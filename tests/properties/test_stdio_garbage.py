@@ -1,4 +1,4 @@
-"""Whatever an agent writes, nothing is raised and everything is accounted for: as a frame or as a breach."""
+"""Whatever an agent writes, nothing is raised and everything is counted: as a frame or as a breach."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import anyio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from turnwire.hosting.peer import Peer
+from turnwire.hosting.stdio import StdioLink
 from turnwire.limits import KiB, Limits
-from turnwire.link.peer import Peer
-from turnwire.link.stdio import StdioLink
-from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import Notification, Request
+from turnwire_testing.patience import WAIT_S
 
 LIMITS = Limits(frame_bytes=64 * KiB, link_buffer_bytes=64 * KiB, stop_eof_s=0.0)
 
@@ -35,7 +35,7 @@ streams = st.lists(lines, max_size=20).map(b"\n".join)
 
 
 class Heard:
-    """What came out of a peer at the other end of a stream."""
+    """Output of a peer at the other end of a stream."""
 
     def __init__(self) -> None:
         self.frames = 0

@@ -1,8 +1,8 @@
 """Random agents of one version, read by a client of the other.
 
-Two promises. Each update that comes out is one that the other version's own schema takes. And what a v1 agent says,
-told in v2 and from there again in v1, leaves a client with the same view, but for what `LOSSES` names: the two
-views are compared after these places are made alike in both.
+Two promises. Each resulting update is valid in the other version's own schema. And a v1 agent's updates, translated
+to v2 and back to v1, give a client the same view, except for the entries of `LOSSES`: the two views are compared
+after these are made alike in both.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 from tests.properties.saying import MODES, ODD, ODD_SAYS, V1_SAYS, V2_SAYS
-from tests.unit.core.translate.speaking import complaints, plain, raw
+from tests.unit.projections.translate.speaking import complaints, plain, raw
 
-from turnwire.core import events as ev
-from turnwire.core.translate.losses import LOSSES
-from turnwire.core.translate.updates import UpdatesV1ToV2, UpdatesV2ToV1
-from turnwire.core.view import View
 from turnwire.ids import AgentSessionId, PromptId
+from turnwire.projections.translate.losses import LOSSES
+from turnwire.projections.translate.updates import UpdatesV1ToV2, UpdatesV2ToV1
+from turnwire.projections.view import View
+from turnwire.session import events as ev
 from turnwire.wire.schema import Unknown, decode_update
 
 CODES = {each.code for each in LOSSES}
@@ -33,12 +33,12 @@ CODES = {each.code for each in LOSSES}
 
 
 def check(update: Raw, version: int) -> None:
-    """Both our own reader and the published schema take it."""
+    """Check that both our own reader and the published schema accept it."""
     assert not isinstance(decode_update(update, version), Unknown)
     assert complaints(version, "SessionUpdate", plain(update)) == []
 
 
-@pytest.mark.requirement("G11")
+@pytest.mark.guarantee("G11")
 @settings(max_examples=300, deadline=None)
 @given(says=st.lists(V1_SAYS, max_size=12), with_modes=st.booleans())
 def test_what_a_v2_client_is_told_of_a_v1_agent_is_v2(says: list[Any], with_modes: bool) -> None:
@@ -49,7 +49,7 @@ def test_what_a_v2_client_is_told_of_a_v1_agent_is_v2(says: list[Any], with_mode
     assert agent.losses.keys() <= CODES
 
 
-@pytest.mark.requirement("G11")
+@pytest.mark.guarantee("G11")
 @settings(max_examples=300, deadline=None)
 @given(says=st.lists(V2_SAYS, max_size=12))
 def test_what_a_v1_client_is_told_of_a_v2_agent_is_v1(says: list[Any]) -> None:
@@ -85,18 +85,18 @@ FORGOTTEN = {
 
 
 def alike(view: View, losses: Counter[str]) -> Any:
-    """A view as plain values, with what `LOSSES` names made alike."""
+    """Return a view as plain values, with the entries of `LOSSES` made alike."""
     forgotten = {field for code in losses for field in FORGOTTEN.get(code, ())}
     stored: Any = msgspec.json.decode(msgspec.json.encode(view.stored()))
-    # What is told in other words is told in another number of events.
+    # A translation may have another number of events.
     stored.pop("offset", None)
     for item in stored.get("items", []):
         item.pop("firstEventId", None)
         item.pop("lastEventId", None)
-        # Ids that the agent did not give are made on the way.
+        # Ids that the agent did not set are generated on the way.
         item.pop("messageId", None)
         if item["item"] == "tool_call":
-            # Defaults are left out only where nobody said them.
+            # Defaults are omitted only where they were not set explicitly.
             item.setdefault("kind", "other")
             item.setdefault("status", "pending")
             for field in forgotten:
@@ -121,12 +121,12 @@ def _content_alike(item: Any) -> Any:
 
 
 def named(message_id: str | None) -> dict[str, Any]:
-    """A piece of a message."""
+    """Return a chunk of a message."""
     block = {"type": "text", "text": "x"}
     return {"sessionUpdate": "agent_message_chunk", "content": block, "messageId": message_id}
 
 
-@pytest.mark.requirement("G11")
+@pytest.mark.guarantee("G11")
 @settings(max_examples=400, deadline=None)
 @example(says=[("p1", named("m2")), ("p2", named("m2")), ("p1", named(None))])
 @example(says=[(None, named("m2")), ("p2", named("m2")), (None, named(None))])
@@ -145,7 +145,7 @@ def test_a_v1_agent_told_in_v2_and_back_in_v1_is_the_same_but_for_the_losses(say
     assert alike(returned, back.losses) == alike(original, back.losses)
 
 
-@pytest.mark.requirement("G11")
+@pytest.mark.guarantee("G11")
 @settings(max_examples=300, deadline=None)
 @given(says=st.lists(V1_SAYS, max_size=14))
 def test_a_v2_client_has_the_view_that_a_v1_client_has_of_the_same_agent(says: list[Any]) -> None:

@@ -9,16 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from turnwire.core import events as ev
-from turnwire.core.codec import decode, encode
-from turnwire.core.view import VIEW_VERSION, Message, View, decode_view, encode_view
 from turnwire.ids import AgentSessionId, ClientId, MessageId, PermissionId, PromptId
+from turnwire.projections.view import VIEW_VERSION, Message, View, decode_view, encode_view
+from turnwire.session import events as ev
+from turnwire.session.codec import decode, encode
 
 KINDS = [
     *("user_message_chunk", "agent_message_chunk", "agent_thought_chunk"),
@@ -250,7 +249,6 @@ def test_text_in_pieces_is_one_block_with_the_concatenation(pieces: list[str], m
     assert [msgspec.json.decode(block) for block in message.content] == [{"type": "text", "text": "".join(pieces)}]
 
 
-@pytest.mark.requirement("R78")
 @settings(max_examples=100, deadline=None)
 @given(
     said=st.lists(updates(), max_size=8),
@@ -273,6 +271,6 @@ def test_the_record_of_an_ended_turn_never_changes_again(
         return msgspec.json.encode(view.turns[ended]), view.user_text(ended), view.result_text(ended)
 
     before = told()
-    # The turn's table keeps updates of an ended turn out of every log.
+    # The turn's table prevents updates of an ended turn in every log.
     fold([each for each in later if not isinstance(each, ev.SessionUpdated) or each.prompt_id != ended], view)
     assert told() == before

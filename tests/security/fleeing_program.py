@@ -1,9 +1,10 @@
 """A program that tries to outlive its guard: `fleeing_program.py NOTE HOW THEN`.
 
-It leaves a process in a session of its own, deaf to every polite signal and under no parent; undoes what the kernel
-would do to it when its parent ends; writes the numbers of its guard, itself and that process to NOTE; and then ends
-(`kill`) or stops (`stop`) its guard. THEN it ends itself (`exit`) or goes on (`stay`). As an agent (a fourth
-argument `agent`) it does so when it is prompted.
+It leaves a process in a separate session, deaf to every catchable signal and without a parent; undoes the kernel's
+action for the end of its parent; writes the process ids of its guard, itself and that process to NOTE; and then
+ends (`kill`) or stops (`stop`) its guard, or ends it after reporting in its name that nothing remains (`forge`).
+THEN it ends itself (`exit`) or continues (`stay`). As an agent (a fourth argument `agent`) it does so when it is
+prompted.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ def flee(note: Path, how: str, then: str) -> None:
     unfinished = note.with_suffix(".part")
     unfinished.write_text(f"{guard} {os.getpid()} {left}")
     unfinished.rename(note)
-    os.kill(guard, signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+    if how == "forge":
+        status = Path(f"/proc/{guard}/cmdline").read_bytes().split(b"\0")[5].decode()
+        Path(f"/proc/{guard}/fd/{status}").write_bytes(b'{"gone": 0, "left": 0}\n')
+    os.kill(guard, signal.SIGSTOP if how == "stop" else signal.SIGKILL)
     if then == "exit":
         os._exit(0)
 

@@ -1,4 +1,4 @@
-"""A disk that does not take what the credentials are written to."""
+"""A disk that rejects writes of credentials."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnwire.server.access import token_file
 
 
 class FullDisk:
-    """No new file can be written; `overwrites` says whether old ones take other bytes."""
+    """No new file can be written; `overwrites` is True if existing files accept other bytes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, overwrites: bool) -> None:
         self._patched = monkeypatch

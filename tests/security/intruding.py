@@ -1,4 +1,4 @@
-"""What an intruder and an honest browser do to a daemon: whole route tables, raw requests, logins."""
+"""Actions of an intruder and of an honest browser against a daemon: whole route tables, raw requests, logins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import anyio
 import httpx
 from tests.patience import LONG_S
 from tests.support.daemons import Running, running_daemon
-from tests.support.http2_peer import http2_peer
 
 from turnwire.limits import Limits
 from turnwire.server.access.identity import Role
@@ -27,7 +26,7 @@ EVIL = "https://evil.example"
 
 @asynccontextmanager
 async def attacked(tmp_path: Path, **options: Any) -> AsyncGenerator[Running]:
-    """A daemon whose only root is `tmp_path/work`'s parent, with limits that let a table through."""
+    """Run a daemon whose only root is `tmp_path/work`'s parent, with limits that let a table through."""
     (tmp_path / "work").mkdir(exist_ok=True)
     options.setdefault("limits", PATIENT)
     options.setdefault("server_limits", options["limits"])
@@ -37,7 +36,7 @@ async def attacked(tmp_path: Path, **options: Any) -> AsyncGenerator[Running]:
 
 
 async def open_session(client: httpx.AsyncClient, tmp_path: Path) -> str:
-    """A new session's id."""
+    """Return a new session's id."""
     answer = await client.post("/session", json={"cwd": str(tmp_path / "work")})
     assert answer.status_code == 200, answer.text
     return answer.json()["sessionId"]
@@ -63,7 +62,7 @@ def table(session_id: str = "s_none") -> Iterator[tuple[Endpoint, str]]:
 async def statuses(
     client: httpx.AsyncClient, routes: Iterator[tuple[Endpoint, str]], **options: Any
 ) -> dict[str, int]:
-    """What each route answers to the same kind of request."""
+    """Return each route's status for the same kind of request."""
     found: dict[str, int] = {}
     for endpoint, path in routes:
         async with client.stream(endpoint.method, path, **options) as answer:
@@ -72,12 +71,7 @@ async def statuses(
 
 
 async def raw(daemon: Running, target: str, headers: dict[str, str], method: str = "GET", body: bytes = b"") -> int:
-    """The status of a request whose path goes over the wire as it stands."""
-    if daemon.http2:
-        assert not body, "nobody has needed one"
-        async with http2_peer(daemon.url) as peer:
-            await peer.ask(1, target, *((name.lower(), value) for name, value in headers.items()), method=method)
-            return await peer.status(1)
+    """Return the status of a request whose path is sent unmodified."""
     parts = urlsplit(daemon.url)
     lines = {"Host": parts.netloc, "Connection": "close", "Content-Length": str(len(body))} | headers
     head = f"{method} {target} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items())
@@ -103,7 +97,7 @@ def link_of(answer: httpx.Response) -> SplitResult:
 
 
 async def log_in(client: httpx.AsyncClient, owner: str) -> httpx.Response:
-    """What a person and a browser do with a new link. `client` keeps the cookie."""
+    """Log in with a new link, as a person and a browser do. `client` stores the cookie."""
     made = await client.post("/login-link", headers=bearer(owner))
     assert made.status_code == 200, made.text
     return await client.post(

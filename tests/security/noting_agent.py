@@ -1,6 +1,6 @@
-"""An agent on stdin and stdout that writes down the name of every method it hears, in the file that it is given.
+"""An agent on stdin and stdout that records the name of every method it receives, in the given file.
 
-It has a login, answers every method of its own, and says something of its own to everybody when it is prompted.
+It has a login, answers every vendor method, and sends its own vendor message to every client when it is prompted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What the built-in agent does unasked starts no program: neither now, nor when somebody else works there."""
+"""Actions of the built-in agent without permission start no program: neither now, nor when another user works
+there.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builtin.talk import talking
 
-from turnwire.builtin.agent import BuiltInSettings
-from turnwire.builtin.model import Piece, Text
-from turnwire.builtin.permits import LOOKERS, is_run_by_others, permit_key
-from turnwire.builtin.script_model import Asked, ScriptModel, tool_use
-from turnwire.testing.plugin import find_tool
+from agent_kit.script_model import Asked, ScriptModel, tool_use
+from agent_kit.talk import talking
+from turnwire_agent.agent import AgentSettings
+from turnwire_agent.model import Piece, Text
+from turnwire_agent.permits import LOOKERS, is_run_by_others, permit_key
+from turnwire_testing.plugin import find_tool
 
 pytestmark = pytest.mark.anyio
 
-EDITS = BuiltInSettings(mode="accept_edits")
+EDITS = AgentSettings(mode="accept_edits")
 PROTECTED = [
     ".git/hooks/pre-commit",
     ".git/config",
@@ -74,9 +76,6 @@ def calling(tool: str, **arguments: Any) -> ScriptModel:
 
 
 @pytest.mark.parametrize("path", PROTECTED)
-@pytest.mark.attack(
-    "13.11", "the built-in agent is made to write a hook, or configuration that another program runs, unasked"
-)
 async def test_writing_what_other_programs_run_always_asks(project: Path, path: str) -> None:
     (project / "sub" / ".git").mkdir(parents=True)
     before = files_in(project)
@@ -118,7 +117,6 @@ def test_a_hidden_name_above_the_session_is_its_users_choice(project: Path) -> N
     assert is_run_by_others(str(project / ".git" / "x"), [str(project / ".git")], "")
 
 
-@pytest.mark.attack("13.11", "a remembered `git status` runs what the repository's configuration says")
 def test_git_runs_configured_programs_and_is_never_remembered_by_its_beginning(tmp_path: Path) -> None:
     assert "git" not in LOOKERS
     for words in ("git status", "git log", "git diff", "git ls-files", "git describe", "git rev-parse HEAD"):

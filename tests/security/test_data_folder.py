@@ -1,42 +1,36 @@
-"""turnwire's own data are out of an agent's reach wherever they are, and what rests in them opens nothing."""
+"""turnwire's own data are out of an agent's reach wherever they are, and stored secrets grant no access."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import stat
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.builtin.tool_kit import refused as tool_refused
-from tests.builtin.tool_kit import use
 from tests.cli.rig import run, served
 from tests.security.intruding import attacked, bearer, log_in
 from tests.server.seats import Seat
 from tests.support.driving import texts
-from tests.unit.runtime.services.asking import read, refused, workspace_in, write
+from tests.unit.hosting.services.asking import read, refused, workspace_in, write
 
-from turnwire.builtin.system_prompt import read_notes
-from turnwire.builtin.tools.files import Read, Write
-from turnwire.builtin.tools.folders import List, Search
-from turnwire.cli.kept_credentials import TOKEN_FILE, keep_token
+from agent_kit.tool_kit import refused as tool_refused
+from agent_kit.tool_kit import use
+from turnwire.cli.credentials import TOKEN_FILE, keep_token
+from turnwire.hosting.services.refusals import CLOSED
+from turnwire.hosting.services.roots import MARK, close_directory
 from turnwire.ids import SessionId
-from turnwire.runtime.services.refusals import CLOSED
-from turnwire.runtime.services.roots import MARK, close_directory
-from turnwire.server.access.identity import Role
+from turnwire_agent.system_prompt import read_notes
+from turnwire_agent.tools.files import Read, Write
+from turnwire_agent.tools.folders import List, Search
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
+pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
 
-VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
 SECRET = "works-as-an-owner"
-OLDER = Path(__file__).parents[1] / "server" / "data_0_1_0" / "v1.json"
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A project with data in it, and ways that lead there."""
+    """Create a project with data in it, and paths that lead there."""
     project = tmp_path / "project"
     data = project / "state" / "data"
     close_directory(data)
@@ -65,9 +59,6 @@ WAYS = (
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.attack(
-    "13.3", "the data folder is read or written through the file service: by its path, links, other spellings"
-)
 async def test_no_path_leads_the_file_service_into_the_data(root: Path, way: str) -> None:
     async with workspace_in(root) as workspace:
         assert await read(workspace, root / "plain.txt") == "plain"
@@ -78,7 +69,6 @@ async def test_no_path_leads_the_file_service_into_the_data(root: Path, way: str
 
 
 @pytest.mark.parametrize("inside", ["state/data", "state/data/inner", "to-data", "to-inner"])
-@pytest.mark.attack("13.3", "a session is opened inside the data folder")
 async def test_a_session_inside_the_data_is_given_nothing(root: Path, inside: str) -> None:
     async with workspace_in(root / inside) as workspace:
         assert (await refused(workspace, "fs/read_text_file", path=f"{root}/{inside}/token.txt")).reason == CLOSED
@@ -86,14 +76,12 @@ async def test_a_session_inside_the_data_is_given_nothing(root: Path, inside: st
 
 
 @pytest.mark.parametrize("cwd", ["state/data", "state/data/inner", "to-data", "to-inner"])
-@pytest.mark.attack("13.3", "a terminal is started inside the data folder")
 async def test_no_terminal_starts_inside_the_data(root: Path, cwd: str) -> None:
     async with workspace_in(root) as workspace:
         assert (await refused(workspace, "terminal/create", command="pwd", cwd=f"{root}/{cwd}")).reason == CLOSED
 
 
 @pytest.mark.parametrize("name", [MARK, MARK.upper(), f"{MARK}/x", f"new/{MARK}", f"new/{MARK}/x"])
-@pytest.mark.attack("13.3", "a project is closed to everybody else by the mark of a data folder")
 async def test_no_agent_makes_a_mark(root: Path, name: str) -> None:
     async with workspace_in(root) as workspace:
         error = await refused(workspace, "fs/write_text_file", path=f"{root}/{name}", content="")
@@ -101,7 +89,6 @@ async def test_no_agent_makes_a_mark(root: Path, name: str) -> None:
         await write(workspace, root / "new" / "f", "still open")
 
 
-@pytest.mark.attack("13.3", "the daemon's environment is read through /proc")
 async def test_the_environment_of_the_daemon_is_no_file_of_a_session(root: Path) -> None:
     (root / "link").symlink_to("/proc/self/environ")
     async with workspace_in(Path("/")) as workspace:
@@ -115,7 +102,6 @@ async def test_the_environment_of_the_daemon_is_no_file_of_a_session(root: Path)
 
 
 @pytest.mark.parametrize("way", WAYS[:-1])
-@pytest.mark.attack("13.3", "the built-in agent is made to read the data folder unasked")
 async def test_the_built_in_tools_do_not_enter_the_data(root: Path, way: str) -> None:
     assert (await tool_refused(Read(), root, path=way)).reason == CLOSED
     assert (await tool_refused(Write(), root, path=way, content="mine")).reason == CLOSED
@@ -125,7 +111,6 @@ async def test_the_built_in_tools_do_not_enter_the_data(root: Path, way: str) ->
         assert (await tool_refused(List(), root, path=folder)).reason == CLOSED
 
 
-@pytest.mark.attack("13.3", "the built-in agent is made to read the data folder unasked")
 async def test_a_list_and_a_search_from_above_leave_the_data_out(root: Path) -> None:
     found = await use(Search(), root, pattern="works-as", hidden=True)
     assert SECRET not in found
@@ -136,12 +121,8 @@ async def test_a_list_and_a_search_from_above_leave_the_data_out(root: Path) -> 
     assert read_notes(root / "state" / "data") == []
 
 
-@VERSIONS
-@pytest.mark.attack(
-    "13.3", "an agent whose folder has the data in it reads the owner's token, and says it into the log"
-)
-async def test_an_agent_above_the_data_gets_no_token(tmp_path: Path, http2: bool) -> None:
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
+async def test_an_agent_above_the_data_gets_no_token(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as daemon, daemon.client() as owner:
         await keep_token(tmp_path / "data", daemon.daemon.tokens)
         token = (tmp_path / "data" / TOKEN_FILE).read_text().strip()
         assert (await owner.get("/tokens", headers=bearer(token))).status_code == 200
@@ -158,10 +139,8 @@ async def test_an_agent_above_the_data_gets_no_token(tmp_path: Path, http2: bool
         assert token not in (await owner.get("/session/s1/export")).text
 
 
-@VERSIONS
-@pytest.mark.attack("13.3", "a session is opened inside the data folder")
-async def test_the_daemon_opens_no_session_in_its_data(tmp_path: Path, http2: bool) -> None:
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
+async def test_the_daemon_opens_no_session_in_its_data(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as daemon, daemon.client() as owner:
         (tmp_path / "work" / "link").symlink_to("../data")
         for cwd in (tmp_path / "data", tmp_path / "work" / "link"):
             assert (await owner.post("/session", json={"cwd": str(cwd)})).status_code == 403
@@ -181,7 +160,6 @@ def test_a_newcomer_whose_folder_has_the_data_in_it_is_served_and_its_data_are_c
 
 
 @pytest.mark.parametrize("inside", [".", "deeper"])
-@pytest.mark.attack("13.3", "a daemon is started for sessions inside its own data")
 def test_a_daemon_does_not_start_where_its_sessions_would_be_inside_its_data(tmp_path: Path, inside: str) -> None:
     (tmp_path / "data" / "deeper").mkdir(parents=True)
     flags = ("--data", str(tmp_path / "data"), "--cwd", str(tmp_path / "data" / inside))
@@ -193,13 +171,9 @@ def test_a_daemon_does_not_start_where_its_sessions_would_be_inside_its_data(tmp
 # -- at rest -------------------------------------------------------------------------------------------------
 
 
-@VERSIONS
-@pytest.mark.attack("13.3", "a copy of the data folder is taken, to get in with what is in it")
-async def test_nothing_that_works_rests_in_the_data_but_the_token_of_the_command_line(
-    tmp_path: Path, http2: bool
-) -> None:
+async def test_nothing_that_works_rests_in_the_data_but_the_token_of_the_command_line(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    async with attacked(tmp_path, http2=http2, token=None) as daemon:
+    async with attacked(tmp_path, token=None) as daemon:
         first = daemon.daemon.first_token
         assert first is not None
         async with daemon.client(headers=bearer(first)) as owner, daemon.stranger() as browser:
@@ -209,7 +183,7 @@ async def test_nothing_that_works_rests_in_the_data_but_the_token_of_the_command
             body = {"cwd": str(tmp_path / "work"), "sessionId": "s1"}
             assert (await owner.post("/session", json=body)).status_code == 200
         await keep_token(data, daemon.daemon.tokens)
-        # Only the id before it may be kept. A secret may have underscores of its own.
+        # Only the id before it may be stored. A secret may contain underscores.
         given = (first, made.json()["token"], cookie, link)
         secrets = [re.sub("^tw_[0-9a-f]{12}_", "", each).encode() for each in given]
         for path in sorted(each for each in data.rglob("*") if each.is_file() and each.name != TOKEN_FILE):
@@ -218,20 +192,3 @@ async def test_nothing_that_works_rests_in_the_data_but_the_token_of_the_command
         kept = data / TOKEN_FILE
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
         assert stat.S_IMODE(data.stat().st_mode) == 0o700
-
-
-async def test_a_token_of_0_1_0_still_opens(tmp_path: Path) -> None:
-    older: dict[str, Any] = json.loads(OLDER.read_text())["tokens"]
-    digest = hashlib.sha256(b"a-secret-of-0-1-0").hexdigest()
-    older["tokens"].append({**older["tokens"][0], "id": "0123456789ab", "name": "ann", "digest": digest})
-    data = tmp_path / "data"
-    data.mkdir(mode=0o700)
-    (data / "tokens.json").touch(mode=0o600)
-    (data / "tokens.json").write_text(json.dumps(older))
-    async with attacked(tmp_path, token=None) as daemon:
-        assert daemon.daemon.first_token is None
-        async with daemon.client(headers=bearer("tw_0123456789ab_a-secret-of-0-1-0")) as client:
-            listed = await client.get("/tokens")
-        assert {"ann", "owner", "cli"} <= {each["name"] for each in listed.json()["tokens"]}
-        assert [each.role for each in await daemon.daemon.tokens.list()] == [Role.OWNER] * 3
-    assert (data / MARK).is_file()

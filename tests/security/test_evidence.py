@@ -1,4 +1,6 @@
-"""Who shares an agent with others learns nothing of them: not from evidence, nor from its last words."""
+"""A user who shares an agent with others learns nothing of them: neither from evidence, nor from its last
+output.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,16 @@ import httpx
 import pytest
 from tests.security.intruding import attacked, bearer, issue
 from tests.server.seats import Seat
-from tests.support.daemons import Running
+from tests.support.daemons import OWN_PROCESS, Running
 
-from turnwire.core.events import TurnFailed
+from turnwire.hosting.last_frames import LastFrames
 from turnwire.ids import SessionId
-from turnwire.runtime.last_frames import LastFrames
 from turnwire.server.access.identity import Role
+from turnwire.session.events import TurnFailed
 from turnwire.wire.jsonrpc import Request, Result, raw
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
+pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
 
-VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
 ENVIRONMENT, HEADER, ARGUMENT, META = "env-secret-b", "header-secret-b", "argument-secret-b", "meta-secret-b"
 SECRETS = (ENVIRONMENT, HEADER, ARGUMENT, META)
 MCP = {
@@ -47,7 +48,7 @@ class Two(NamedTuple):
 
 @asynccontextmanager
 async def sharing(tmp_path: Path, **options: Any) -> AsyncGenerator[Two]:
-    async with attacked(tmp_path, **options) as daemon, daemon.client() as owner:
+    async with attacked(tmp_path, as_process=True, **options) as daemon, daemon.client() as owner:
         seats: list[Seat] = []
         for name, servers in (("ann", []), ("bob", [MCP])):
             body = {"cwd": str(tmp_path / "work"), "sessionId": name, "mcpServers": servers, "_meta": {"key": META}}
@@ -64,10 +65,8 @@ async def explained(client: httpx.AsyncClient, session_id: str) -> dict[str, Any
     return answer.json()
 
 
-@VERSIONS
-@pytest.mark.attack("13.2", "a token for one session reads another's frames in `explain`")
-async def test_explain_shows_the_frames_of_its_own_session_only(tmp_path: Path, http2: bool) -> None:
-    async with sharing(tmp_path, http2=http2) as two:
+async def test_explain_shows_the_frames_of_its_own_session_only(tmp_path: Path) -> None:
+    async with sharing(tmp_path) as two:
         await two.ann.run("say 1 for-ann")
         await two.bob.run(f"say 1 {WORDS}")
         told = await explained(two.guest, "ann")
@@ -78,16 +77,9 @@ async def test_explain_shows_the_frames_of_its_own_session_only(tmp_path: Path, 
         assert WORDS in json.dumps(await explained(two.owner, "bob"))
 
 
-@VERSIONS
-@pytest.mark.attack(
-    "13.2",
-    "the credentials of MCP servers, `_meta` or a command's variables are read where frames are shown",
-)
-async def test_no_place_that_shows_frames_shows_a_secret(
-    tmp_path: Path, http2: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_no_place_that_shows_frames_shows_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    async with sharing(tmp_path, http2=http2) as two:
+    async with sharing(tmp_path) as two:
         await two.bob.run("echo hello")
         shown = [json.dumps(await explained(two.owner, "bob"))]
         assert '\\"mcpServers\\":\\"[hidden]\\"' in shown[0]
@@ -108,10 +100,6 @@ async def test_no_place_that_shows_frames_shows_a_secret(
         ("session/prompt", {"prompt": META * 100_000}, "bytes]"),
     ],
 )
-@pytest.mark.attack(
-    "13.2",
-    "the credentials of MCP servers, `_meta` or a command's variables are read where frames are shown",
-)
 def test_a_frame_is_kept_without_what_is_secret_in_it(method: str, params: dict[str, Any], shown: str) -> None:
     frames = LastFrames()
     frames.told(Request(1, method, raw(params)))
@@ -122,7 +110,6 @@ def test_a_frame_is_kept_without_what_is_secret_in_it(method: str, params: dict[
     assert shown in frames.sent[0]
 
 
-@pytest.mark.attack("13.2", "a shared agent is made to fail, and what it printed about another session is read")
 async def test_the_last_words_of_a_shared_agent_are_for_owners_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -144,7 +131,10 @@ async def test_the_last_words_of_a_shared_agent_are_for_owners_only(
 async def test_the_last_words_of_an_agent_that_served_one_session_are_told_in_it(
     tmp_path: Path, process: str
 ) -> None:
-    async with attacked(tmp_path, agent_process=process) as daemon, daemon.client() as owner:
+    async with (
+        attacked(tmp_path, as_process=True, **(OWN_PROCESS if process == "session" else {})) as daemon,
+        daemon.client() as owner,
+    ):
         for name in ("ann", "bob") if process == "session" else ("ann",):
             body = {"cwd": str(tmp_path / "work"), "sessionId": name}
             assert (await owner.post("/session", json=body)).status_code == 200
@@ -153,7 +143,6 @@ async def test_the_last_words_of_an_agent_that_served_one_session_are_told_in_it
         assert failed.stderr_tail == f"{WORDS}\n"
 
 
-@pytest.mark.attack("13.2", "what a shared agent prints that is no frame is read")
 async def test_lines_that_are_no_frames_are_shown_to_owners_only(tmp_path: Path) -> None:
     async with sharing(tmp_path) as two:
         await two.bob.run(f"raw {WORDS}\nsay 1 x")

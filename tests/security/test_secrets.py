@@ -1,4 +1,4 @@
-"""Secrets stay where they belong: a link works once, a cookie is the browser's alone, and no log tells either."""
+"""Secrets do not leak: a link works once, only the browser has its cookie, and no log contains either."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ import pytest
 from tests.security.intruding import EVIL, attacked, bearer, link_of, log_in, open_session
 
 from turnwire.server.access.identity import Role
+from turnwire.server.access.login import PAGE_KEY
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
+pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
 
-VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
 
-CLIENT_LOGGERS = ("httpx", "httpcore", "hpack", "h2")
+CLIENT_LOGGERS = ("httpx", "httpcore")
 """Loggers of the client, which runs in this process too."""
 
 
-@VERSIONS
-@pytest.mark.attack("13.0", "another user of the machine reads the tokens")
-async def test_the_tokens_are_in_a_file_for_its_owner_alone(tmp_path: Path, http2: bool) -> None:
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
+async def test_the_tokens_are_in_a_file_for_its_owner_alone(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as daemon, daemon.client() as client:
         made = await client.post("/tokens", json={"name": "ci", "role": "observer"})
         path = tmp_path / "data" / "tokens.json"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -32,10 +30,8 @@ async def test_the_tokens_are_in_a_file_for_its_owner_alone(tmp_path: Path, http
         assert daemon.token not in path.read_text()
 
 
-@VERSIONS
-@pytest.mark.attack("13.0", "the secret of a token is read from the list")
-async def test_a_token_is_made_listed_without_its_secret_and_revoked(tmp_path: Path, http2: bool) -> None:
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
+async def test_a_token_is_made_listed_without_its_secret_and_revoked(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as daemon, daemon.client() as client:
         made = await client.post("/tokens", json={"name": "ci", "role": "observer", "expiresInS": 60})
         assert made.status_code == 201
         token_id, secret = made.json()["id"], made.json()["token"]
@@ -65,10 +61,8 @@ async def test_a_token_that_makes_no_sense_is_refused(tmp_path: Path, wanted: di
         assert (await client.get("/tokens")).json() == {"tokens": []}
 
 
-@VERSIONS
-@pytest.mark.attack("13.0", "a login link is used again, or found in a log")
-async def test_a_login_link_works_once_and_its_code_is_in_the_fragment(tmp_path: Path, http2: bool) -> None:
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
+async def test_a_login_link_works_once_and_its_code_is_in_the_fragment(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as daemon, daemon.client() as client:
         parts = link_of(await client.post("/login-link"))
         assert (f"{parts.scheme}://{parts.netloc}", parts.path, parts.query) == (daemon.url, "/login", "")
         async with daemon.stranger() as browser:
@@ -82,20 +76,16 @@ async def test_a_login_link_works_once_and_its_code_is_in_the_fragment(tmp_path:
         assert "set-cookie" not in answers[1].headers
 
 
-@VERSIONS
-@pytest.mark.attack("13.0", "a script or another site takes the cookie")
-async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(tmp_path: Path, http2: bool) -> None:
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.stranger() as browser:
+async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as daemon, daemon.stranger() as browser:
         cookie = (await log_in(browser, daemon.token)).headers["set-cookie"]
         flags = {each.strip() for each in cookie.split(";")[1:]}
         assert {"HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=2592000"} <= flags
         assert daemon.token not in cookie
 
 
-@VERSIONS
-@pytest.mark.attack("13.0", "a page of another origin acts with the cookie (CSRF)")
-async def test_a_login_acts_from_its_own_page_only_and_ends_with_a_logout(tmp_path: Path, http2: bool) -> None:
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.stranger() as browser:
+async def test_a_login_acts_from_its_own_page_only_and_ends_with_a_logout(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as daemon, daemon.stranger() as browser:
         assert (await log_in(browser, daemon.token)).status_code == 204
         assert (await browser.get("/capabilities")).status_code == 200
         wanted = {"cwd": str(tmp_path / "work")}
@@ -121,16 +111,12 @@ async def test_a_login_lasts_over_a_restart(tmp_path: Path) -> None:
     async with attacked(tmp_path) as daemon, httpx.AsyncClient(base_url=daemon.url, headers=host) as browser:
         made = await browser.post("/login-link", headers=bearer(daemon.token))
         login = await browser.post("/login", json={"code": link_of(made).fragment})
-        cookie = login.headers["set-cookie"].split(";")[0]
+        kept = {"Cookie": login.headers["set-cookie"].split(";")[0], PAGE_KEY: login.headers[PAGE_KEY]}
     async with attacked(tmp_path) as daemon, httpx.AsyncClient(base_url=daemon.url, headers=host) as browser:
-        assert (await browser.get("/capabilities", headers={"Cookie": cookie})).status_code == 200
+        assert (await browser.get("/capabilities", headers=kept)).status_code == 200
 
 
-@VERSIONS
-@pytest.mark.attack("13.0", "a secret is found in a log or an answer")
-async def test_no_log_and_no_answer_tells_a_secret(
-    tmp_path: Path, http2: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_no_log_and_no_answer_tells_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     secrets: list[str] = []
     texts: list[str] = []
@@ -139,13 +125,13 @@ async def test_no_log_and_no_answer_tells_a_secret(
         await answer.aread()
         texts.append(answer.text + str(answer.headers.get("location")) + str(answer.headers.get("link")))
 
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
+    async with attacked(tmp_path) as daemon, daemon.client() as client:
         record, secret = await daemon.daemon.tokens.issue("ci", Role.CONTROLLER)
         fragment = link_of(await client.post("/login-link")).fragment
         secrets += [daemon.token, secret, secret.split("_", 2)[2], record.digest, fragment, "wrong-but-secret"]
         client.event_hooks["response"].append(note)
         login = await client.post("/login", json={"code": fragment}, headers={"Origin": daemon.url})
-        secrets.append(login.headers["set-cookie"].split(";")[0].split("=")[1])
+        secrets += [login.headers["set-cookie"].split(";")[0].split("=")[1], login.headers[PAGE_KEY]]
         session_id = await open_session(client, tmp_path)
         prompt = {"prompt": [{"type": "text", "text": "hello"}]}
         for headers in (bearer(secret), bearer("wrong-but-secret"), {"Cookie": f"turnwire={secret}"}):
@@ -162,13 +148,9 @@ async def test_no_log_and_no_answer_tells_a_secret(
     assert [each for each in told + texts if any(secret in each for secret in secrets)] == []
 
 
-@VERSIONS
-@pytest.mark.attack("13.0", "a change leaves no trace")
-async def test_a_change_is_audited_with_its_author(
-    tmp_path: Path, http2: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_change_is_audited_with_its_author(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "turnwire.audit")
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
+    async with attacked(tmp_path) as daemon, daemon.client() as client:
         record, secret = await daemon.daemon.tokens.issue("ci", Role.OBSERVER)
         await client.post("/session", json={}, headers=bearer(secret))
         await client.get("/session", headers=bearer(secret))

@@ -18,11 +18,10 @@ from tests.support.daemons import Running
 from turnwire.limits import Limits
 from turnwire.server.access.identity import Role
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
+pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
 
-VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
 SHORT_S = 1.0
-"""How long a link is good that expires in a test."""
+"""Lifetime of a link that expires in a test."""
 FEW = Limits(failed_logins=3, request_rate=100_000)
 
 
@@ -49,8 +48,8 @@ class Shared(NamedTuple):
 
 
 @asynccontextmanager
-async def shared(tmp_path: Path, http2: bool, **wanted: Any) -> AsyncGenerator[Shared]:
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner, daemon.stranger() as browser:
+async def shared(tmp_path: Path, **wanted: Any) -> AsyncGenerator[Shared]:
+    async with attacked(tmp_path) as daemon, daemon.client() as owner, daemon.stranger() as browser:
         session_id = await open_session(owner, tmp_path)
         made = await owner.post(f"/session/{session_id}/share", json=wanted)
         assert made.status_code == 201, made.text
@@ -69,10 +68,8 @@ async def expired(link: Shared) -> None:
             await anyio.sleep(0.01)
 
 
-@VERSIONS
-@pytest.mark.attack("13.14", "a share link calls the routes that change something")
-async def test_a_share_link_changes_nothing(tmp_path: Path, http2: bool) -> None:
-    async with shared(tmp_path, http2) as link:
+async def test_a_share_link_changes_nothing(tmp_path: Path) -> None:
+    async with shared(tmp_path) as link:
         above = [row for row in table(link.session_id) if row[0].role not in (None, Role.OBSERVER)]
         found = await statuses(link.browser, iter(above), headers={"Origin": link.daemon.url})
         assert {name: status for name, status in found.items() if status != 403} == {}
@@ -81,17 +78,15 @@ async def test_a_share_link_changes_nothing(tmp_path: Path, http2: bool) -> None
         )
 
 
-@VERSIONS
-@pytest.mark.attack("13.14", "a share link is used for another session, or for the daemon itself")
-async def test_a_share_link_shows_one_session_and_nothing_of_others(tmp_path: Path, http2: bool) -> None:
-    async with shared(tmp_path, http2) as link:
+async def test_a_share_link_shows_one_session_and_nothing_of_others(tmp_path: Path) -> None:
+    async with shared(tmp_path) as link:
         other = await open_session(link.owner, tmp_path)
         listed = (await link.browser.get("/session")).json()["sessions"]
         assert [each["sessionId"] for each in listed] == [link.session_id]
         foreign = [row for row in table(other) if "{session_id}" in row[0].path]
         found = await statuses(link.browser, iter(foreign), headers={"Origin": link.daemon.url})
         assert {name: status for name, status in found.items() if status != 403} == {}
-        # One that does not exist is refused in the same words.
+        # One that does not exist is rejected with the same message.
         answers = [await link.browser.get(f"/session/{each}") for each in (other, "s_none")]
         assert answers[0].json() == answers[1].json()
         assert (await link.browser.get("/events", params={"session": other})).status_code == 403
@@ -99,10 +94,8 @@ async def test_a_share_link_shows_one_session_and_nothing_of_others(tmp_path: Pa
         assert caller == {"name": "share", "role": "observer", "sessionId": link.session_id}
 
 
-@VERSIONS
-@pytest.mark.attack("13.14", "a share link is used after it was revoked, and what runs by it goes on")
-async def test_a_revoked_share_link_ends_what_runs_by_it_and_opens_no_more(tmp_path: Path, http2: bool) -> None:
-    async with shared(tmp_path, http2) as link, link.daemon.stranger() as second:
+async def test_a_revoked_share_link_ends_what_runs_by_it_and_opens_no_more(tmp_path: Path) -> None:
+    async with shared(tmp_path) as link, link.daemon.stranger() as second:
         assert (await link.open(second)).status_code == 204
         async with link.browser.stream("GET", f"/session/{link.session_id}/events") as stream:
             assert stream.status_code == 200
@@ -118,10 +111,8 @@ async def test_a_revoked_share_link_ends_what_runs_by_it_and_opens_no_more(tmp_p
         assert (await link.owner.get(f"/session/{link.session_id}/shares")).json() == {"shares": []}
 
 
-@VERSIONS
-@pytest.mark.attack("13.14", "the code of a share link is sent again after it has expired")
-async def test_an_expired_share_link_opens_no_more_and_its_cookie_is_nothing(tmp_path: Path, http2: bool) -> None:
-    async with shared(tmp_path, http2, expiresInS=SHORT_S) as link:
+async def test_an_expired_share_link_opens_no_more_and_its_cookie_is_nothing(tmp_path: Path) -> None:
+    async with shared(tmp_path, expiresInS=SHORT_S) as link:
         kept = {"Cookie": "; ".join(f"{name}={value}" for name, value in link.browser.cookies.items())}
         await expired(link)
         async with link.daemon.stranger() as stranger:
@@ -130,10 +121,8 @@ async def test_an_expired_share_link_opens_no_more_and_its_cookie_is_nothing(tmp
             assert dict(stranger.cookies) == {}
 
 
-@VERSIONS
-@pytest.mark.attack("13.14", "codes of share links are guessed from the id of one")
-async def test_guessed_codes_open_nothing_and_are_slowed_down(tmp_path: Path, http2: bool) -> None:
-    async with attacked(tmp_path, http2=http2, limits=FEW) as daemon, daemon.client() as owner:
+async def test_guessed_codes_open_nothing_and_are_slowed_down(tmp_path: Path) -> None:
+    async with attacked(tmp_path, limits=FEW) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
         made = await owner.post(f"/session/{session_id}/share")
         code = link_of(made).fragment
@@ -143,14 +132,12 @@ async def test_guessed_codes_open_nothing_and_are_slowed_down(tmp_path: Path, ht
             answers = [await stranger.post("/login", json={"code": each}) for each in guesses]
             assert [each.status_code for each in answers] == [401, 401, 401, 429, 429]
             assert dict(stranger.cookies) == {}
-            # Who has the link is not kept out by those who have not.
+            # A user with the link is not locked out by others without it.
             assert (await stranger.post("/login", json={"code": code})).status_code == 204
 
 
-@VERSIONS
-@pytest.mark.attack("13.14", "the code of a share link is used as a token, and a token as a code")
-async def test_a_share_link_passes_for_no_other_credential(tmp_path: Path, http2: bool) -> None:
-    async with shared(tmp_path, http2) as link, link.daemon.stranger() as stranger:
+async def test_a_share_link_passes_for_no_other_credential(tmp_path: Path) -> None:
+    async with shared(tmp_path) as link, link.daemon.stranger() as stranger:
         path = f"/session/{link.session_id}"
         assert (await stranger.get(path, headers=bearer(link.code))).status_code == 401
         assert (await stranger.get(path, params={"code": link.code})).status_code == 400
@@ -159,13 +146,9 @@ async def test_a_share_link_passes_for_no_other_credential(tmp_path: Path, http2
             assert (await stranger.post("/login", json={"code": each})).status_code == 401
 
 
-@VERSIONS
-@pytest.mark.attack("13.14", "a share link is found in a log, a list or the data folder")
-async def test_the_code_of_a_share_link_rests_nowhere(
-    tmp_path: Path, http2: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_code_of_a_share_link_rests_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    async with shared(tmp_path, http2) as link:
+    async with shared(tmp_path) as link:
         own = link.code.split("_", 2)[2]
         listed = await link.owner.get(f"/session/{link.session_id}/shares")
         [shown] = listed.json()["shares"]
@@ -178,10 +161,8 @@ async def test_the_code_of_a_share_link_rests_nowhere(
             assert own not in each
 
 
-@VERSIONS
-@pytest.mark.attack("13.14", "a credential that was granted goes on after the token behind it is revoked")
-async def test_what_a_token_granted_ends_with_it_however_far_away(tmp_path: Path, http2: bool) -> None:
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
+async def test_what_a_token_granted_ends_with_it_however_far_away(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
         token_id, secret = await issue(daemon, Role.OWNER)
         async with daemon.stranger() as first, daemon.stranger() as second, daemon.stranger() as watcher:
@@ -197,14 +178,13 @@ async def test_what_a_token_granted_ends_with_it_however_far_away(tmp_path: Path
             assert [(await each.get(f"/session/{session_id}")).status_code for each in browsers] == [401] * 3
 
 
-@VERSIONS
-async def test_a_share_link_outlives_the_login_that_made_it_and_its_own_logout(tmp_path: Path, http2: bool) -> None:
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
+async def test_a_share_link_outlives_the_login_that_made_it_and_its_own_logout(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as daemon, daemon.client() as owner:
         session_id, own = await open_session(owner, tmp_path), {"Origin": daemon.url}
         async with daemon.stranger() as page, daemon.stranger() as one, daemon.stranger() as two:
             await log_in(page, daemon.token)
             code = link_of(await page.post(f"/session/{session_id}/share", headers=own)).fragment
-            # Whoever looks at their own link stays who they are.
+            # A user who opens their own link retains their identity.
             assert "set-cookie" not in (await page.post("/login", json={"code": code}, headers=own)).headers
             assert (await page.get("/tokens")).status_code == 200
             assert (await page.post("/logout", headers=own)).status_code == 204
@@ -216,7 +196,7 @@ async def test_a_share_link_outlives_the_login_that_made_it_and_its_own_logout(t
 
 
 async def test_a_share_link_expires_by_itself_and_with_the_token_of_its_maker(tmp_path: Path) -> None:
-    async with shared(tmp_path, False) as link:
+    async with shared(tmp_path) as link:
         now = link.daemon.daemon.clock.now_ms()
         assert 0 < link.expires_at - now <= 86_400_000
         [cookie] = (await link.open(link.browser)).headers.get_list("set-cookie")
@@ -230,7 +210,7 @@ async def test_a_share_link_expires_by_itself_and_with_the_token_of_its_maker(tm
 
 @pytest.mark.parametrize("wanted", [{"expiresInS": 0}, {"expiresInS": 31 * 86_400}, {"expiresInS": "1d"}])
 async def test_a_share_link_that_makes_no_sense_is_refused(tmp_path: Path, wanted: dict[str, Any]) -> None:
-    async with shared(tmp_path, False) as link:
+    async with shared(tmp_path) as link:
         assert (await link.owner.post(f"/session/{link.session_id}/share", json=wanted)).status_code == 400
         assert (await link.owner.post("/session/s_none/share")).status_code == 404
         assert (await link.owner.get("/session/s_none/shares")).status_code == 404
@@ -245,7 +225,7 @@ async def test_a_daemon_without_credentials_shares_nothing(tmp_path: Path) -> No
 
 
 async def test_the_share_links_of_a_session_end_when_its_log_is_removed(tmp_path: Path) -> None:
-    async with shared(tmp_path, False) as link:
+    async with shared(tmp_path) as link:
         gone = await link.owner.delete(f"/session/{link.session_id}", params={"purge": "true"})
         assert gone.status_code == 204
         assert await link.status() == 401

@@ -1,4 +1,4 @@
-"""A token for one session does nothing to an agent that other sessions share, but through that session."""
+"""A token for one session has no effect on an agent that other sessions share, except through that session."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 from tests.security.intruding import attacked
 from tests.server.acp.http_client import load, notification, request
 from tests.server.acp.socket_client import Socket, started
-from tests.support.daemons import Running
+from tests.support.daemons import OWN_PROCESS, Running
 
 from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
+pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
 
 AGENT = Path(__file__).with_name("noting_agent.py")
 
 
 class Stage:
-    """A daemon with an owner at it, and a guest with a token for one session."""
+    """A daemon with an owner connected, and a guest with a token for one session."""
 
     def __init__(self, running: Running, owner: Socket, guest: Socket, session_id: str, notes: Path) -> None:
         self.running, self.owner, self.guest = running, owner, guest
@@ -31,7 +31,7 @@ class Stage:
 
     @property
     def heard(self) -> list[str]:
-        """What the agent was sent."""
+        """Return the frames sent to the agent."""
         return self._notes.read_text(encoding="utf-8").split()
 
 
@@ -53,7 +53,6 @@ async def error_of(socket: Socket, method: str, params: dict[str, Any]) -> dict[
     return (await socket.answer("x")).get("error", {})
 
 
-@pytest.mark.attack("13.12", "a token for one session logs in at the agent that all sessions share")
 async def test_a_token_of_one_session_does_not_log_in_at_a_shared_agent(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         stage = await staged(stack, tmp_path)
@@ -64,7 +63,6 @@ async def test_a_token_of_one_session_does_not_log_in_at_a_shared_agent(tmp_path
         assert "authenticate" in stage.heard
 
 
-@pytest.mark.attack("13.12", "a token for one session calls methods of the agent's own at a shared agent")
 async def test_a_token_of_one_session_calls_no_foreign_method_at_a_shared_agent(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         stage = await staged(stack, tmp_path)
@@ -78,7 +76,6 @@ async def test_a_token_of_one_session_calls_no_foreign_method_at_a_shared_agent(
         assert "_noting/reset" in stage.heard
 
 
-@pytest.mark.attack("13.12", "a token for one session hears what a shared agent says to everybody")
 async def test_what_a_shared_agent_says_to_everybody_is_not_for_a_token_of_one_session(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         stage = await staged(stack, tmp_path)
@@ -94,7 +91,7 @@ async def test_with_an_agent_of_its_own_a_token_of_one_session_logs_in_and_calls
     tmp_path: Path,
 ) -> None:
     async with AsyncExitStack() as stack:
-        stage = await staged(stack, tmp_path, agent_process="session")
+        stage = await staged(stack, tmp_path, **OWN_PROCESS)
         assert await error_of(stage.guest, "authenticate", {"methodId": "key"}) == {}
         assert await error_of(stage.guest, "_noting/reset", {"sessionId": stage.session_id}) == {}
         assert (await error_of(stage.guest, "_noting/reset", {}))["data"]["code"] == "forbidden"

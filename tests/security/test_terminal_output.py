@@ -1,4 +1,4 @@
-"""Nothing that a peer says steers the terminal of whoever looks: not as text, not as JSON, not as an export."""
+"""No text of a peer controls the terminal of a viewer: not as text, not as JSON, not as an export."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
 
 @pytest.fixture(scope="module")
 def session(daemon: Served) -> str:
-    """One whose agent has said it, and whose title is it."""
+    """Return a session whose agent has sent the text, and whose title is the text."""
     session = daemon.session()
     titled = json.dumps({"sessionUpdate": "session_info_update", "title": f"a {HOSTILE}"})
     said = daemon.run("prompt", "-s", session, f"update {titled}\nsay 1 '{HOSTILE}'")
@@ -54,7 +54,6 @@ def controls(text: str) -> list[str]:
     ],
     ids=" ".join,
 )
-@pytest.mark.attack("13.13", "an agent sends what a terminal obeys, and somebody looks at it")
 def test_nothing_that_a_terminal_obeys_reaches_it(daemon: Served, session: str, words: tuple[str, ...]) -> None:
     given = [session if each == "SESSION" else each for each in words]
     with on_terminal(daemon, *given) as terminal:

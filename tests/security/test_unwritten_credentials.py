@@ -1,4 +1,4 @@
-"""A disk that takes no credentials: nobody is let in by it, nobody comes back by it, and everybody hears of it."""
+"""A disk that rejects credentials: no login is granted or restored by it, and every caller gets an error."""
 
 from __future__ import annotations
 
@@ -11,18 +11,13 @@ from tests.security.full_disk import FullDisk
 from tests.security.intruding import attacked, bearer, issue, link_of
 
 from turnwire.server.access.identity import Role
+from turnwire.server.access.login import PAGE_KEY
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
-
-VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
+pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
 
 
-@VERSIONS
-@pytest.mark.attack("13.6", "a token is asked for while the disk is full")
-async def test_a_token_that_cannot_be_written_is_not_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, http2: bool
-) -> None:
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
+async def test_a_token_that_cannot_be_written_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with attacked(tmp_path) as daemon, daemon.client() as client:
         disk = FullDisk(monkeypatch, overwrites=True)
         refused = await client.post("/tokens", json={"name": "ci", "role": "observer"})
         assert (refused.status_code, refused.json()["code"]) == (507, "credentials_not_stored")
@@ -32,29 +27,25 @@ async def test_a_token_that_cannot_be_written_is_not_made(
         assert (await client.post("/tokens", json={"name": "ci", "role": "observer"})).status_code == 201
 
 
-@VERSIONS
 @pytest.mark.parametrize("overwrites", [True, False], ids=["overwritten", "removed"])
-@pytest.mark.attack("13.6", "the disk is full when a token is revoked, and the daemon is started again")
 async def test_a_revoked_token_does_not_come_back_with_a_restart(
-    tmp_path: Path, http2: bool, monkeypatch: pytest.MonkeyPatch, overwrites: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrites: bool
 ) -> None:
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
+    async with attacked(tmp_path) as daemon, daemon.client() as client:
         token_id, secret = await issue(daemon, Role.OWNER)
         FullDisk(monkeypatch, overwrites=overwrites)
         told = await client.delete(f"/tokens/{token_id}")
         assert told.status_code == (204 if overwrites else 507)
         assert (await client.get("/capabilities", headers=bearer(secret))).status_code == 401
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
+    async with attacked(tmp_path) as daemon, daemon.client() as client:
         assert (await client.get("/capabilities", headers=bearer(secret))).status_code == 401
 
 
-@VERSIONS
-@pytest.mark.attack("13.6", "the disk is full when a token is revoked, and has room later")
 async def test_what_the_disk_did_not_take_is_written_when_it_has_room(
-    tmp_path: Path, http2: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "data" / "tokens.json"
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
+    async with attacked(tmp_path) as daemon, daemon.client() as client:
         token_id, secret = await issue(daemon, Role.OBSERVER)
         _, other = await issue(daemon, Role.OBSERVER)
         disk = FullDisk(monkeypatch, overwrites=False)
@@ -67,29 +58,27 @@ async def test_what_the_disk_did_not_take_is_written_when_it_has_room(
             while not path.exists():  # noqa: ASYNC110
                 await anyio.sleep(0.01)
         assert (await client.delete(f"/tokens/{token_id}")).status_code == 404
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
+    async with attacked(tmp_path) as daemon, daemon.client() as client:
         assert (await client.get("/capabilities", headers=bearer(secret))).status_code == 401
         assert (await client.get("/capabilities", headers=bearer(other))).status_code == 200
 
 
-@VERSIONS
-@pytest.mark.attack("13.6", "a login link is opened, and left, while the disk is full")
 async def test_a_login_that_cannot_be_written_leaves_its_link_good_and_one_that_was_left_is_gone(
-    tmp_path: Path, http2: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = {"Host": "127.0.0.1:4170"}
     own = {"Origin": "http://127.0.0.1:4170"}
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.stranger(headers=host) as browser:
+    async with attacked(tmp_path) as daemon, daemon.stranger(headers=host) as browser:
         code = link_of(await browser.post("/login-link", headers=bearer(daemon.token))).fragment
         disk = FullDisk(monkeypatch, overwrites=False)
         assert (await browser.post("/login", json={"code": code})).status_code == 507
         disk.make_room()
         opened = await browser.post("/login", json={"code": code})
         assert opened.status_code == 204
-        cookie = {"Cookie": opened.headers["set-cookie"].split(";")[0]}
+        cookie = {"Cookie": opened.headers["set-cookie"].split(";")[0], PAGE_KEY: opened.headers[PAGE_KEY]}
         assert (await browser.get("/capabilities", headers=cookie)).status_code == 200
         FullDisk(monkeypatch, overwrites=False)
         assert (await browser.post("/logout", headers=cookie | own)).status_code == 507
         assert (await browser.get("/capabilities", headers=cookie)).status_code == 401
-    async with attacked(tmp_path, http2=http2) as daemon, daemon.stranger(headers=host) as browser:
+    async with attacked(tmp_path) as daemon, daemon.stranger(headers=host) as browser:
         assert (await browser.get("/capabilities", headers=cookie)).status_code == 401

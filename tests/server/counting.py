@@ -1,7 +1,7 @@
-"""Cheap readers for many streams at a time: they count what they get and look closely only where it matters.
+"""Cheap readers for many streams at a time: they count events and decode only the relevant ones.
 
-Takes addresses; gives `Counter`s that read on the running loop as fast as it comes. Looking into every event of a
-thousand streams would measure the test instead of the daemon.
+The input is addresses; the result is `Counter`s that read on the running loop at full speed. Decoding every event
+of a thousand streams would measure the test instead of the daemon.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Counter(asyncio.Protocol):
 
 
 def _rest(joined: bytes) -> bytes:
-    """What may be the beginning of a mark that the next bytes complete, and no whole one."""
+    """Return bytes that may be the beginning of a mark that the next bytes complete, without any whole one."""
     tail = joined[-_OVERLAP:]
     for mark in (_MARK, _END):
         tail = tail[tail.rfind(mark) + 1 :]
@@ -84,7 +84,7 @@ def _rest(joined: bytes) -> bytes:
 async def count_stream(
     url: str, path: str, headers: dict[str, str], *, ends: int, close: bool = False, buffer: int | None = None
 ) -> Counter:
-    """A stream that has begun."""
+    """Open a stream that has begun."""
     address = urlsplit(url)
     lines = [
         f"GET {path} HTTP/1.1",

@@ -2,7 +2,7 @@
 
     python -m tests.server.embedding uvicorn|listen FOLDER
 
-It serves below `/agents`, is its own client over REST, the event stream and a WebSocket, and prints what came back.
+It serves below `/agents`, is its own client over REST, the event stream and a WebSocket, and prints the responses.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from starlette.applications import Starlette
 from websockets.asyncio.client import connect as connect_socket
 
 import turnwire
+from turnwire.hosting.source import ProcessSource
 from turnwire.limits import Limits
-from turnwire.runtime.source import ProcessSource
 from turnwire.server.app import create_app
 from turnwire.server.daemon import open_daemon
 from turnwire.server.listener import listen
 from turnwire.server.settings.declared import Settings
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 TOKEN = "tw_" + "x" * 43
-AGENT = [sys.executable, "-m", "turnwire.testing.agent"]
+AGENT = [sys.executable, "-m", "turnwire_testing.agent"]
 
 
 def service(folder: Path) -> Starlette:
-    """As docs/rest.md has it."""
+    """Build the service as in docs/rest.md."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:

@@ -1,6 +1,6 @@
 """Readers of event streams for tests: over any HTTP version, and over a bare socket that can be cut anywhere.
 
-Takes a running daemon; gives events as they arrive. Every wait is bounded.
+They read a running daemon's events as they arrive. Every wait is bounded.
 """
 
 from __future__ import annotations
@@ -15,20 +15,18 @@ from urllib.parse import urlsplit
 import anyio
 import httpx
 import msgspec
-import pytest
 from msgspec import Raw
 from tests.support.daemons import Running
 
-from turnwire.core.inputs import Prompt
 from turnwire.ids import PromptId, SessionId
 from turnwire.limits import MiB
-from turnwire.testing.patience import WAIT_S
+from turnwire.session.inputs import Prompt
 from turnwire.wire.sse import SseEvent, SseReader
+from turnwire_testing.patience import WAIT_S
 
-VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
 ENDS = frozenset({"turn_complete", "turn_error"})
 MARKERS = frozenset({"replay_complete", "state_resync_required", "session_snapshot"})
-"""Frames that are made for one stream and have no id of their own."""
+"""Frames that are made for one stream and have no id."""
 
 
 class Seen(NamedTuple):
@@ -85,7 +83,7 @@ class Reader:
                 await self._more()
 
     async def to_the_end(self) -> list[Seen]:
-        """What is left until the stream ends by itself."""
+        """Return the rest of the events until the stream ends by itself."""
         with anyio.fail_after(WAIT_S):
             async for chunk in self._chunks:
                 self._take(chunk)
@@ -102,7 +100,7 @@ class Reader:
 
 @asynccontextmanager
 async def reading(client: httpx.AsyncClient, path: str, **headers: str) -> AsyncGenerator[Reader]:
-    """A stream that has begun: its first bytes are here, so it misses nothing from now on."""
+    """Open a stream that has begun: its first bytes have arrived, so it misses nothing from now on."""
     async with client.stream("GET", path, headers=headers) as response:
         assert response.status_code == 200, await response.aread()
         reader = Reader(response)
@@ -128,7 +126,7 @@ def types(events: list[Seen]) -> list[str]:
 
 
 async def open_session(running: Running, session_id: str | None = None) -> SessionId:
-    """A session whose agent is there, so that what follows is what the test does."""
+    """Open a session and wait for its agent, so that all later events are the test's."""
     node = running.daemon.node
     with anyio.fail_after(WAIT_S):
         created = await node.create(
@@ -148,7 +146,7 @@ async def prompt(running: Running, session_id: SessionId, text: str, prompt_id: 
 
 
 async def ended(running: Running, session_id: SessionId) -> int:
-    """Wait until no turn is open; gives the head."""
+    """Wait until no turn is open; return the head."""
     session = await running.daemon.node.session(session_id)
     with anyio.fail_after(WAIT_S):
         while session.state.unsettled:
@@ -157,7 +155,7 @@ async def ended(running: Running, session_id: SessionId) -> int:
 
 
 class Wire:
-    """A bare HTTP/1.1 connection to a stream: reads as many bytes as it is told to, and can be cut anywhere."""
+    """A bare HTTP/1.1 connection to a stream: reads a given number of bytes, and can be cut anywhere."""
 
     def __init__(self, running: Running, path: str, headers: dict[str, str]) -> None:
         self._address = urlsplit(running.url)
@@ -180,7 +178,7 @@ class Wire:
 
 
 class Chunked:
-    """Takes the bytes of a chunked response; gives those of its body."""
+    """Decodes the bytes of a chunked response to those of its body."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -213,7 +211,7 @@ class Chunked:
 async def cut_after(
     running: Running, path: str, headers: dict[str, str], most: int, found: Callable[[Seen], bool]
 ) -> list[Seen]:
-    """What is whole of the first `most` bytes of a response, or up to the event that is looked for."""
+    """Return the complete events in the first `most` bytes of a response, or up to the requested event."""
     reader = SseReader(64 * MiB)
     events: list[Seen] = []
     with anyio.fail_after(WAIT_S):

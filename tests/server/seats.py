@@ -1,4 +1,4 @@
-"""A session at a running daemon, driven over HTTP: short words for what clients ask and what the log then says.
+"""A session at a running daemon, driven over HTTP: short functions for clients' requests and for reading the log.
 
 Every wait is bounded.
 """
@@ -16,11 +16,11 @@ from tests.server.reading import WAIT_S, open_session
 from tests.support.daemons import Running, running_daemon
 from tests.support.driving import Terminal, events_of
 
-from turnwire.core import events as ev
-from turnwire.core.codec import decode
 from turnwire.ids import ClientId, SessionId
 from turnwire.log.base import Position
 from turnwire.server.access.identity import Identity, Role
+from turnwire.session import events as ev
+from turnwire.session.codec import decode
 
 Kind = TypeVar("Kind", bound=ev.Event)
 
@@ -81,7 +81,7 @@ class Seat(NamedTuple):
         return await events_of(self.running.daemon.log, self.session_id)
 
     async def attach(self, name: str = "ann", role: Role = Role.CONTROLLER) -> ClientId:
-        """A client id that the session knows."""
+        """Return a client id that the session knows."""
         return await self.running.daemon.clients.attach(self.session_id, Identity(name, role))
 
 
@@ -93,7 +93,7 @@ def answer(response: httpx.Response, status: int) -> Any:
 
 @asynccontextmanager
 async def seated(data: Path, session_id: str | None = None, **options: Any) -> AsyncGenerator[Seat]:
-    """A client at a session: a new one, or the one with that id if the daemon has it."""
+    """Open a client at a session: a new one, or the one with that id if the daemon has it."""
     async with running_daemon(data, **options) as running, running.client() as client:
         known = {each.session_id for each in await running.daemon.log.sessions()}
         if session_id is None or session_id not in known:

@@ -1,4 +1,4 @@
-"""A daemon in a process of its own, for tests that measure it: its memory and its time are nobody else's.
+"""A daemon in a separate process, for tests that measure it: its memory and its time include nothing else.
 
 As a program: serves the log in a folder until its input ends, prints one line of JSON once it listens, and submits
 a prompt for each line it reads. For tests: `serving` runs that program.
@@ -49,13 +49,13 @@ class Serving(NamedTuple):
         await self.process.stdin.send(msgspec.json.encode(text) + b"\n")
 
     def memory_mb(self) -> float:
-        """What the daemon's process holds now."""
+        """Return the current memory of the daemon's process."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
         return pages * resource.getpagesize() / 2**20
 
 
 def more_files() -> None:
-    """A socket is a file, and the usual bound is 1,024 of them."""
+    """Raise the limit of open files: a socket is a file, and the usual limit is 1,024."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

@@ -1,4 +1,4 @@
-"""Work in the background of an agent: it keeps its session and its agent, is shown, and can be stopped."""
+"""Background work of an agent: it prevents unloading of its session and agent, is shown, and can be stopped."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.server.app import create_app
 from turnwire.server.daemon import Daemon
-from turnwire.testing import ManualClock
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire_testing import ManualClock
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ RESUMING = v1_agent(sessionCapabilities={"resume": {}})
 
 
 class Rig:
-    """A daemon on a clock that stands still, an agent that does as it is told, and one session."""
+    """A daemon on a stopped clock, a scripted agent, and one session."""
 
     def __init__(self, daemon: Daemon, agent: Recorder, clock: ManualClock, client: httpx.AsyncClient) -> None:
         self.daemon = daemon
@@ -50,7 +50,7 @@ class Rig:
         return await self.ask("GET", "status")
 
     async def leave_open(self, *tools: str) -> None:
-        """A whole turn of a v1 agent, at the end of which calls are in progress."""
+        """Run a whole turn of a v1 agent, at the end of which calls are in progress."""
         await self.ask("POST", "prompt", 202, {"prompt": [{"type": "text", "text": "go"}]})
         asked = await self.agent.prompted()
         for each in tools:

@@ -1,4 +1,6 @@
-"""Answers that wait for the end of the turn: only for whoever asks, bounded, and no tie to the client."""
+"""Answers that wait for the end of the turn: only on request, bounded, and independent of the client's
+connection.
+"""
 
 from __future__ import annotations
 
@@ -12,32 +14,27 @@ import anyio
 import httpx
 import pytest
 from anyio.lowlevel import checkpoint
-from tests.server.reading import VERSIONS, WAIT_S
+from tests.server.reading import WAIT_S
 from tests.server.seats import Seat, answer, blocks, seated
 from tests.support.daemons import TOKEN
 from tests.support.driving import of
 
-from turnwire.core import events as ev
 from turnwire.limits import Limits
+from turnwire.session import events as ev
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 
 async def ask(seat: Seat, text: str, *, query: str = "", **headers: str) -> httpx.Response:
     return await seat.client.post(seat.path(f"prompt{query}"), json={"prompt": blocks(text)}, headers=headers)
 
 
-@VERSIONS
-@pytest.mark.requirement("R67")
 @pytest.mark.parametrize(
     ("query", "prefer"),
     [("", "wait=20"), ("", 'respond-async;x=1, Wait="20" ;y'), ("", "wait"), ("?wait=true", ""), ("?wait=20", "")],
 )
-@pytest.mark.own_log("its log is in memory")
-async def test_whoever_asks_for_it_is_answered_with_the_end(
-    tmp_path: Path, http2: bool, query: str, prefer: str
-) -> None:
-    async with seated(tmp_path / "d", http2=http2, log="memory") as seat:
+async def test_whoever_asks_for_it_is_answered_with_the_end(tmp_path: Path, query: str, prefer: str) -> None:
+    async with seated(tmp_path / "d", log="memory") as seat:
         headers = {"Prefer": prefer} if prefer else {}
         done = await ask(seat, "say 2 word\nstop max_tokens", query=query, **headers)
         body = answer(done, 200)
@@ -49,27 +46,23 @@ async def test_whoever_asks_for_it_is_answered_with_the_end(
         assert isinstance(events[body["lastEventId"]], ev.PromptAccepted), "what follows is the turn"
 
 
-@pytest.mark.requirement("R67", "R57")
-@pytest.mark.parametrize(
-    ("query", "prefer"),
-    [
+async def test_without_being_asked_nobody_waits(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str]] = [
         ("", ""),
         ("", "wait=0"),
         ("", "wait=soon"),
         ("", "return=minimal"),
         ("?wait=false", "wait=5"),
         ("?wait=0", ""),
-    ],
-)
-@pytest.mark.own_log("its log is in memory")
-async def test_without_being_asked_nobody_waits(tmp_path: Path, query: str, prefer: str) -> None:
+    ]
     async with seated(tmp_path / "d", log="memory") as seat:
-        response = await ask(seat, "never", query=query, **({"Prefer": prefer} if prefer else {}))
-        answer(response, 202)
-        assert "preference-applied" not in response.headers
+        for query, prefer in cases:
+            with subtests.test(repr((query, prefer))):
+                response = await ask(seat, "never", query=query, **({"Prefer": prefer} if prefer else {}))
+                answer(response, 202)
+                assert "preference-applied" not in response.headers
 
 
-@pytest.mark.own_log("its log is in memory")
 async def test_a_wait_that_is_no_time_is_refused(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", log="memory") as seat:
         for wrong in ("?wait=soon", "?wait=-1", "?wait=1.5", "?wait="):
@@ -77,22 +70,18 @@ async def test_a_wait_that_is_no_time_is_refused(tmp_path: Path) -> None:
         assert of(await seat.events(), ev.PromptAccepted) == []
 
 
-@VERSIONS
-async def test_a_turn_that_fails_is_a_problem_with_the_code_of_its_end(tmp_path: Path, http2: bool) -> None:
-    async with seated(tmp_path / "d", http2=http2) as seat:
+async def test_a_turn_that_fails_is_a_problem_with_the_code_of_its_end(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d", as_process=True) as seat:
         problem = answer(await ask(seat, "say 1 so\nexit 3", query="?wait=true"), 502)
         assert (problem["code"], problem["reason"], problem["exitCode"]) == ("turn_failed", "agent_exited", 3)
         [failed] = of(await seat.events(), ev.TurnFailed)
         assert problem["promptId"] == failed.prompt_id
 
 
-@VERSIONS
-@pytest.mark.requirement("R67", "G7")
-async def test_when_the_time_is_over_the_answer_is_the_usual_one_and_the_turn_goes_on(
-    tmp_path: Path, http2: bool
-) -> None:
+@pytest.mark.guarantee("G7")
+async def test_when_the_time_is_over_the_answer_is_the_usual_one_and_the_turn_goes_on(tmp_path: Path) -> None:
     gate, limits = tmp_path / "gate", Limits(blocking_s=0.2)
-    async with seated(tmp_path / "d", http2=http2, limits=limits) as seat:
+    async with seated(tmp_path / "d", limits=limits) as seat:
         waited = await ask(seat, f"gate {gate}\nsay 1 done", Prefer="wait=60")
         receipt = answer(waited, 202)
         assert waited.headers["preference-applied"] == "wait"
@@ -101,7 +90,6 @@ async def test_when_the_time_is_over_the_answer_is_the_usual_one_and_the_turn_go
         assert isinstance(await seat.end(receipt["promptId"]), ev.TurnCompleted)
 
 
-@pytest.mark.requirement("R67")
 @pytest.mark.parametrize("off", [{"blocking": False}, {"limits": Limits(blocking_s=0)}])
 async def test_it_can_be_turned_off_and_then_nobody_waits(tmp_path: Path, off: dict[str, Any]) -> None:
     async with seated(tmp_path / "d", **off) as seat:
@@ -112,7 +100,7 @@ async def test_it_can_be_turned_off_and_then_nobody_waits(tmp_path: Path, off: d
         assert len(of(await seat.events(), ev.PromptAccepted)) == 3
 
 
-@pytest.mark.requirement("R64", "G8")
+@pytest.mark.guarantee("G8")
 async def test_a_client_that_leaves_while_it_waits_neither_stops_the_turn_nor_leaves_a_waiter(
     tmp_path: Path,
 ) -> None:
@@ -142,15 +130,12 @@ async def test_a_client_that_leaves_while_it_waits_neither_stops_the_turn_nor_le
 
 
 def _has_waiters() -> bool:
-    """Whether a request waits for the end of a turn."""
+    """Return True if a request waits for the end of a turn."""
     return any("give_up_after" in each.get_name() for each in asyncio.all_tasks() if not each.done())
 
 
-@VERSIONS
-async def test_a_daemon_that_stops_lets_waiting_clients_go_with_the_usual_answer(
-    tmp_path: Path, http2: bool
-) -> None:
-    async with seated(tmp_path / "d", http2=http2) as seat:
+async def test_a_daemon_that_stops_lets_waiting_clients_go_with_the_usual_answer(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d") as seat:
         with anyio.fail_after(WAIT_S):
             async with anyio.create_task_group() as tasks:
 
@@ -164,7 +149,7 @@ async def test_a_daemon_that_stops_lets_waiting_clients_go_with_the_usual_answer
                 assert receipt["promptId"] == accepted.prompt_id
 
 
-@pytest.mark.requirement("G7")
+@pytest.mark.guarantee("G7")
 async def test_a_repeat_that_waits_hears_the_end_of_the_first_one(tmp_path: Path) -> None:
     async with seated(tmp_path / "d") as seat:
         key = {"Idempotency-Key": "k1"}

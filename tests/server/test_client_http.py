@@ -29,9 +29,9 @@ from turnwire.errors import (
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.server.app import create_app
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -48,7 +48,7 @@ async def token_of(daemon: Running, role: str) -> str:
         return answer.json()["token"]
 
 
-@pytest.mark.requirement("G13")
+@pytest.mark.guarantee("G13")
 async def test_a_wrong_token_is_told_when_the_client_is_opened(daemon: Running) -> None:
     with anyio.fail_after(WAIT_S):
         for token in (None, "wrong-token-0123456789"):
@@ -100,6 +100,7 @@ async def test_a_url_and_a_command_are_told_apart_and_take_different_settings() 
         turnwire.connect("some-agent --flag", token="x")
 
 
+@pytest.mark.full("needs openssl")
 async def test_https_is_spoken_with_the_certificates_of_the_environment(
     daemon: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +192,6 @@ async def test_an_observer_sees_what_the_one_who_prompts_sees_and_may_not_prompt
                 await watched.prompt("hello")
 
 
-@pytest.mark.requirement("R82")
 async def test_an_id_that_two_clients_gave_means_the_turn_of_the_one_who_waits(
     daemon: Running, tmp_path: Path
 ) -> None:
@@ -205,7 +205,7 @@ async def test_an_id_that_two_clients_gave_means_the_turn_of_the_one_who_waits(
             waiting = theirs.completed(7)
             await ours.prompt("say 1 ours", request_id=7)
             assert (await waiting).text == "ours", "nobody else has used it"
-            turn = theirs.prompt("say 1 theirs", request_id="7")
+            turn = theirs.prompt("say 1 theirs", request_id=7)
             assert (await theirs.completed(7)).text == "theirs", "one that is on its way is meant"
             await turn
             await ours.prompt("say 1 again", request_id=7)
@@ -225,7 +225,7 @@ async def test_a_client_that_did_not_prompt_may_answer_the_question(daemon: Runn
             assert other.handler_errors == {}
 
 
-@pytest.mark.requirement("G12")
+@pytest.mark.guarantee("G12")
 async def test_fifty_sessions_at_once_each_hear_their_own(daemon: Running, tmp_path: Path) -> None:
     heard: dict[int, list[str]] = {}
 
@@ -280,7 +280,7 @@ async def test_a_session_that_is_closed_already_can_be_looked_at_and_ends_whoeve
 
 @pytest.mark.parametrize("profile", ["v1", "v2"])
 async def test_the_view_is_the_same_as_in_the_daemon(tmp_path: Path, profile: str) -> None:
-    """Also of an agent that speaks v2: the client asks for what the agent said, and not for a translation."""
+    """This includes an agent that speaks v2: the client requests the agent's form, without translation."""
     with anyio.fail_after(WAIT_S):
         async with (
             running_daemon(tmp_path / "data", agent=(*SCRIPTED, "--profile", profile)) as daemon,

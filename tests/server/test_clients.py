@@ -1,4 +1,4 @@
-"""Clients of a session: signs of life, leaving, and doing for the agent what it asks of its client."""
+"""Clients of a session: heartbeats, disconnecting, and serving the agent's requests to its client."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import pytest
 from msgspec import Raw
 from tests.patience import SOON_S
 from tests.server.acp.recorder import V2_AGENT, Recorder
-from tests.server.reading import VERSIONS, Reader
+from tests.server.reading import Reader
 from tests.server.seats import Seat, answer, seated
 from tests.support.acp import TOKEN, acp_daemon
 from tests.support.driving import events_of, texts
 
-from turnwire.core import events as ev
 from turnwire.errors import NotFound, RequestRefused
 from turnwire.ids import ClientId, SessionId
 from turnwire.server.access.identity import Role
 from turnwire.server.app import create_app
 from turnwire.server.daemon import clients
 from turnwire.server.daemon.clients import LISTED_S, Offers
-from turnwire.testing import ManualClock
-from turnwire.testing.patience import WAIT_S
+from turnwire.session import events as ev
+from turnwire_testing import ManualClock
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 READ = "fs/read_text_file"
@@ -36,7 +36,6 @@ READ = "fs/read_text_file"
 # -- signs of life -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R68")
 async def test_a_heartbeat_says_who_was_seen_and_when(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat:
         client_id = await seat.attach()
@@ -62,7 +61,7 @@ async def test_an_observer_who_looks_on_does_not_count_as_somebody_who_answers(t
         assert not seat.running.daemon.clients.attended(seat.session_id)
 
 
-@pytest.mark.requirement("G8")
+@pytest.mark.guarantee("G8")
 async def test_a_client_that_leaves_is_forgotten_and_its_turn_goes_on(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat:
         client_id = await seat.attach()
@@ -180,7 +179,7 @@ async def test_a_holder_that_is_not_remembered_is_looked_up(
 
 @asynccontextmanager
 async def serving(seat: Seat, methods: str = READ, client_id: ClientId | None = None) -> AsyncGenerator[Reader]:
-    """A client that does `methods` for the agent; what it is asked comes from the reader."""
+    """Attach a client that serves `methods` for the agent; its requests come from the reader."""
     client_id = client_id or await seat.attach()
     params = {"methods": methods, "clientId": client_id}
     async with seat.client.stream("GET", seat.path("services"), params=params) as response:
@@ -197,9 +196,8 @@ async def asked_of(reader: Reader) -> dict[str, Any]:
     return event.data
 
 
-@VERSIONS
-async def test_a_client_does_what_the_agent_asks_while_its_stream_is_open(tmp_path: Path, http2: bool) -> None:
-    async with seated(tmp_path / "d", "s1", http2=http2) as seat, serving(seat) as reader:
+async def test_a_client_does_what_the_agent_asks_while_its_stream_is_open(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d", "s1") as seat, serving(seat) as reader:
         accepted = await seat.prompt(f"read {tmp_path}/unsaved.txt")
         asked = await asked_of(reader)
         assert asked["method"] == READ
@@ -216,7 +214,6 @@ async def test_a_client_does_what_the_agent_asks_while_its_stream_is_open(tmp_pa
         assert repeated["code"] == "not_found"
 
 
-@pytest.mark.requirement("R94")
 async def test_a_request_names_the_event_that_it_stands_behind(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat, serving(seat) as reader:
         await seat.prompt(f"say 300 word\nread {tmp_path}/x")
@@ -348,7 +345,7 @@ async def test_a_client_that_left_without_a_word_is_listed_for_a_while_and_not_f
         assert await listed() == ({other}, 1, 1)
         clock.advance(LISTED_S + 1)
         assert await listed() == (set(), 0, 0)
-        # Who comes back is known, and listed again.
+        # A client that returns is recognized, and listed again.
         assert (await client.post("/session/s1/heartbeat", json={}, headers=named)).status_code == 200
         assert await listed() == ({other}, 1, 1)
         assert (await client.post("/session/s1/detach", headers=named)).status_code == 204

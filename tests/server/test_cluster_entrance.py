@@ -1,4 +1,4 @@
-"""The second listener: other nodes come in with the secret of this life, and nobody else gets anything."""
+"""The second listener: other nodes connect with the secret of this incarnation, and all others are rejected."""
 
 from __future__ import annotations
 
@@ -10,34 +10,37 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from tests.server.acp.relaying import row
 from tests.support.agents import HandSource
 from tests.support.daemons import running_daemon
 from tests.support.owners import Cluster
+from tests.support.postgres import CLUSTER_KEY
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from turnwire.core.inputs import Rename
+from turnwire.clock import SystemClock
 from turnwire.errors import ConfigError, LogUnavailable, NodeUnreachable, ShuttingDown
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.log.owners import Life
-from turnwire.runtime.clock import SystemClock
-from turnwire.runtime.elsewhere import Elsewhere
 from turnwire.runtime.node import Node, open_node
+from turnwire.runtime.remote_sessions import RemoteSessions
+from turnwire.server.access.node_key import CALLER, PROOF, WINDOW, NodeKey
 from turnwire.server.access.origins import check_cluster_bind, cluster_address, cluster_url
 from turnwire.server.app import create_routes
 from turnwire.server.cluster.entrance import Entrance
 from turnwire.server.cluster.link import WATCHED_EVERY_S, NodeLinks, open_links
 from turnwire.server.cluster.linked_node import LinkedNode
-from turnwire.server.cluster.relay import CALLER, DIALLER, SECRET, Relayed
+from turnwire.server.cluster.relay import Relayed
 from turnwire.server.listener import listen
-from turnwire.testing import ManualClock
-from turnwire.testing.patience import WAIT_S
+from turnwire.session.inputs import Rename
+from turnwire_testing import ManualClock
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
 S1 = SessionId("s1")
-SECRETS = {1: "secret-of-one", 2: "secret-of-two"}
+OWNER = '["ann","owner",null,null,""]'
 
 
 async def nothing(scope: Any, receive: Any, send: Any) -> None:
@@ -59,7 +62,7 @@ class Place:
     def there(self) -> list[Life]:
         """The lives that the log has."""
         return [
-            Life(number, each.name, each.place, self.urls.get(number, ""), SECRETS.get(number, ""), "0", 1, False)
+            row(number, self.urls.get(number, ""), each.name)
             for number, each in self.cluster.lives.items()
             if not each.gone
         ]
@@ -72,23 +75,23 @@ class Place:
             raise LogUnavailable("the log is away")
         return next((each for each in self.there() if each.number == life), None)
 
-    def begin_unseen(self, name: str) -> dict[str, str]:
-        """A life that nobody has looked up yet; gives what it shows to the first node."""
+    def begin_unseen(self, name: str) -> NodeKey:
+        """Begin an incarnation that no node has looked up yet; return its key."""
         life = self.cluster.join(name, "here").life
         self.unseen.add(life)
-        return {SECRET: SECRETS[1], DIALLER: str(life)}
+        return NodeKey(CLUSTER_KEY, life)
 
     @asynccontextmanager
     async def node(self, life: int) -> AsyncGenerator[Node]:
-        owners, limits = self.cluster.join(f"n{life}", "here"), Limits()
+        owners, limits, key = self.cluster.join(f"n{life}", "here"), Limits(), NodeKey(CLUSTER_KEY, life)
         async with (
-            open_links(life, limits) as links,
+            open_links(key, limits) as links,
             open_node(owners.log, HandSource(), owners=owners) as node,
-            served(Entrance(links, SECRETS[life], nothing, limits)) as url,
+            served(Entrance(links, key, nothing, SystemClock(), limits)) as url,
         ):
             links.lives, links.living = self.lives, self.living
             links.serve(node)
-            node.join(Elsewhere(life, links, owners.log, SystemClock(), limits))
+            node.join(RemoteSessions(life, links, owners.log, SystemClock(), limits))
             self.urls[life], self.links[life], self.nodes[life] = url, links, node
             yield node
 
@@ -135,31 +138,70 @@ async def upgraded(url: str, headers: dict[str, str]) -> int:
         return refusal.response.status_code
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {SECRET: "", DIALLER: "2"},
-        {SECRET: "secret-of-two", DIALLER: "2"},
-        {SECRET: "secret-of-on", DIALLER: "2"},
-        {SECRET: "sécret", DIALLER: "2"},
-        {"Authorization": "Bearer secret-of-one", DIALLER: "2"},
-        {SECRET: "secret-of-one"},
-        {SECRET: "secret-of-one", DIALLER: "two"},
-        {SECRET: "secret-of-one", DIALLER: "2" * 5000},
-    ],
-)
-async def test_a_wrong_secret_gets_nothing(headers: dict[str, str]) -> None:
+def shown(key: NodeKey, target: str = "/node", caller: str | None = None, to: int = 1) -> dict[str, str]:
+    """Return the headers of one request to a node."""
+    told = b"" if caller is None else caller.encode()
+    proof = {PROOF.decode(): key.prove(to, target.encode(), told).decode()}
+    return proof if caller is None else proof | {CALLER.decode(): caller}
+
+
+async def test_a_request_without_a_valid_proof_is_refused(subtests: pytest.Subtests) -> None:
     place = Place()
+    two, stranger = NodeKey(CLUSTER_KEY, 2), NodeKey("another-key-that-is-long-enough-012", 2)
+    number, _, mac = shown(two)[PROOF.decode()].partition(".")[2].partition(".")
+    cases: list[tuple[str, dict[str, str]]] = [
+        ("no header", {}),
+        ("no proof", {PROOF.decode(): "2"}),
+        ("another key", shown(stranger)),
+        ("another target", shown(two, "/acp")),
+        ("another incarnation dialled", shown(two, to=3)),
+        ("another incarnation dialling", {PROOF.decode(): f"3.{number}.{mac}"}),
+        ("another counter", {PROOF.decode(): f"2.99.{mac}"}),
+        ("no number", {PROOF.decode(): f"two.{number}.{mac}"}),
+        ("a long number", {PROOF.decode(): f"{'2' * 5000}.{number}.{mac}"}),
+        ("a caller that is not part of it", shown(two) | {CALLER.decode(): OWNER}),
+    ]
     async with place.node(1):
         place.cluster.join("n2", "here")
-        assert await upgraded(place.urls[1], headers) == 401
-        async with httpx.AsyncClient(base_url=place.urls[1]) as client:
-            encoded = {name.encode(): value.encode("latin-1") for name, value in headers.items()}
-            for path in ("/", "/health", "/session", "/node"):
-                answer = await client.get(path, headers=encoded | {CALLER.encode(): b'{"name":"a","role":"owner"}'})
-                assert answer.status_code == 401
-        assert await upgraded(place.urls[1], {SECRET: "secret-of-one", DIALLER: "2"}) == 101
+        for why, headers in cases:
+            with subtests.test(why):
+                assert await upgraded(place.urls[1], headers) == 401
+                async with httpx.AsyncClient(base_url=place.urls[1]) as client:
+                    for path in ("/", "/health", "/session", "/node"):
+                        assert (await client.get(path, headers=headers)).status_code == 401
+        used = shown(two)
+        assert await upgraded(place.urls[1], used) == 101
+        assert await upgraded(place.urls[1], used) == 401, "a proof was recorded and sent again"
+
+
+async def test_refusals_at_the_node_listener_are_logged_at_a_bounded_rate(caplog: pytest.LogCaptureFixture) -> None:
+    place = Place()
+    async with place.node(1), httpx.AsyncClient(base_url=place.urls[1]) as client:
+        for _ in range(100):
+            assert (await client.get("/")).status_code == 401
+    assert 0 < len([each for each in caplog.records if getattr(each, "event", "") == "node_refused"]) <= 62
+
+
+def test_a_proof_is_accepted_once_and_in_any_order_within_the_window() -> None:
+    one, two = NodeKey(CLUSTER_KEY, 1), NodeKey(CLUSTER_KEY, 2)
+
+    def dialler(proof: bytes) -> int | None:
+        return one.dialler({"type": "http", "path": "/acp", "headers": [(PROOF, proof)], "query_string": b""})
+
+    proofs = [two.prove(1, b"/acp") for _ in range(WINDOW + 2)]
+    assert dialler(proofs[2]) == 2
+    assert dialler(proofs[1]) == 2
+    assert dialler(proofs[1]) is None
+    assert dialler(proofs[-1]) == 2
+    assert dialler(proofs[2]) is None
+    assert dialler(proofs[0]) is None, "older than the window"
+    assert dialler(proofs[3]) == 2
+    assert dialler(proofs[3]) is None
+
+
+def test_a_short_key_is_refused() -> None:
+    with pytest.raises(ConfigError, match="openssl rand"):
+        NodeKey("short", 1)
 
 
 async def hung_up_on(place: Place, other: LinkedNode) -> None:
@@ -177,12 +219,11 @@ async def test_a_life_that_is_gone_gets_nothing_and_is_hung_up_on() -> None:
         other = await place.links[2].reach(1)
         place.cluster.lives[2].gone = True
         place.cluster.join("n3", "here")
-        asked = {SECRET: "secret-of-one", DIALLER: "2"}
-        assert await upgraded(place.urls[1], asked) == 401
+        over = NodeKey(CLUSTER_KEY, 2)
+        assert await upgraded(place.urls[1], shown(over)) == 401
         async with httpx.AsyncClient(base_url=place.urls[1]) as client:
-            answer = await client.get("/session", headers={**asked, CALLER: '["ann","owner",null,null,""]'})
-            assert answer.status_code == 401
-        assert await upgraded(place.urls[1], {SECRET: "secret-of-one", DIALLER: "3"}) == 101
+            assert (await client.get("/acp", headers=shown(over, "/acp", OWNER))).status_code == 401
+        assert await upgraded(place.urls[1], shown(NodeKey(CLUSTER_KEY, 3))) == 101
         await hung_up_on(place, other)
 
 
@@ -190,22 +231,20 @@ async def test_a_life_that_nobody_has_seen_yet_gets_in_only_if_the_log_has_it() 
     place = Place()
     async with place.node(1):
         begun, over = place.begin_unseen("n2"), place.begin_unseen("n3")
-        # It began and was buried, and the first node never saw it.
+        # It started and was declared dead, and the first node never saw it.
         place.cluster.lives[3].gone = True
-        never_was = {SECRET: "secret-of-one", DIALLER: "4"}
-        assert await upgraded(place.urls[1], begun) == 101
-        assert await upgraded(place.urls[1], over) == 401
-        assert await upgraded(place.urls[1], never_was) == 401
+        assert await upgraded(place.urls[1], shown(begun)) == 101
+        assert await upgraded(place.urls[1], shown(over)) == 401
+        assert await upgraded(place.urls[1], shown(NodeKey(CLUSTER_KEY, 4))) == 401
         async with httpx.AsyncClient(base_url=place.urls[1]) as client:
-            answer = await client.get("/session", headers={**over, CALLER: '["ann","owner",null,null,""]'})
-            assert answer.status_code == 401
+            assert (await client.get("/acp", headers=shown(over, "/acp", OWNER))).status_code == 401
 
 
 async def test_a_life_that_is_buried_before_anybody_has_seen_it_is_hung_up_on() -> None:
     place = Place()
     clock = ManualClock()
     async with place.node(1), anyio.create_task_group() as tasks:
-        asked = place.begin_unseen("n2")
+        asked = shown(place.begin_unseen("n2"))
         tasks.start_soon(place.links[1].watch, clock)
         async with connect(place.urls[1].replace("http", "ws") + "/node", additional_headers=asked) as socket:
             place.cluster.lives[2].gone = True
@@ -222,10 +261,12 @@ async def test_while_the_log_is_away_those_who_were_seen_get_in_and_nobody_is_hu
     async with place.node(1), place.node(2), anyio.create_task_group() as tasks:
         unseen = place.begin_unseen("n3")
         tasks.start_soon(place.links[1].watch, clock)
-        async with connect(place.urls[1].replace("http", "ws") + "/node", additional_headers=unseen) as socket:
+        async with connect(
+            place.urls[1].replace("http", "ws") + "/node", additional_headers=shown(unseen)
+        ) as socket:
             place.log_is_away = True
-            assert await upgraded(place.urls[1], unseen) == 503
-            assert await upgraded(place.urls[1], {SECRET: "wrong", DIALLER: "3"}) == 401
+            assert await upgraded(place.urls[1], shown(unseen)) == 503
+            assert await upgraded(place.urls[1], {PROOF.decode(): "3.9.wrong"}) == 401
             with anyio.fail_after(WAIT_S):
                 assert not await (await place.links[2].reach(1)).is_cut()
                 await clock.wait_for_sleepers(1)
@@ -236,42 +277,48 @@ async def test_while_the_log_is_away_those_who_were_seen_get_in_and_nobody_is_hu
         tasks.cancel_scope.cancel()
 
 
-async def test_the_secret_of_a_life_that_is_over_opens_nothing() -> None:
+async def test_an_incarnation_that_is_over_lets_no_node_in() -> None:
     place = Place()
     async with place.node(1), place.node(2):
         other = await place.links[2].reach(1)
         place.links[1].end()
         with anyio.fail_after(WAIT_S):
             await other.gone()
-        assert await upgraded(place.urls[1], {SECRET: "secret-of-one", DIALLER: "2"}) == 401
+        assert await upgraded(place.urls[1], shown(NodeKey(CLUSTER_KEY, 2))) == 401
         with pytest.raises(NodeUnreachable):
             await place.links[2].reach(1)
         with pytest.raises(ShuttingDown):
             await place.links[1].reach(2)
 
 
-async def test_a_request_that_a_node_hands_on_is_served_as_its_caller_and_no_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("no_auth", [False, True])
+async def test_a_relayed_request_is_served_as_its_caller(tmp_path: Path, no_auth: bool) -> None:
     cluster = Cluster()
     living = cluster.join("n1").living
     cluster.join("n2")
+    key, other = NodeKey(CLUSTER_KEY, 1), NodeKey(CLUSTER_KEY, 2)
     async with running_daemon(tmp_path / "data") as running:
         daemon = running.daemon
+        relayed = Relayed(create_routes(daemon), daemon.tokens, no_auth=no_auth)
         async with (
-            open_links(1, Limits()) as links,
-            served(Entrance(links, "s3cret", Relayed(create_routes(daemon), daemon.tokens), Limits())) as url,
+            open_links(key, Limits()) as links,
+            served(Entrance(links, key, relayed, SystemClock(), Limits())) as url,
+            httpx.AsyncClient(base_url=url) as client,
         ):
             links.living = living
-            known = {SECRET: "s3cret", DIALLER: "2"}
-            async with httpx.AsyncClient(base_url=url, headers=known) as client:
-                assert (await client.get("/session")).status_code == 404
-                assert (await client.get("/session", headers={CALLER: "{}"})).status_code == 400
-                owner = '["ann","owner",null,null,"192.0.2.1"]'
-                watcher = '["bob","observer",null,null,"192.0.2.1"]'
-                made = await client.post("/session", headers={CALLER: owner}, json={"cwd": str(tmp_path)})
-                assert made.status_code in (200, 201)
-                assert (await client.get("/session", headers={CALLER: watcher})).status_code == 200
-                refused = await client.post("/session", headers={CALLER: watcher}, json={"cwd": str(tmp_path)})
-                assert refused.status_code == 403
+
+            async def status(caller: str | None, path: str = "/acp", method: str = "DELETE") -> int:
+                headers = {"Acp-Connection-Id": "1.abc", **shown(other, path, caller)}
+                return (await client.request(method, path, headers=headers, json={})).status_code
+
+            assert await status(None) == 404
+            assert await status("{}") == 400
+            assert await status('["ann","owner",null,"given","192.0.2.1"]') == 404, "served: no such connection"
+            assert await status('["eve","owner",null,"0123456789ab","192.0.2.1"]') == 401
+            for path in ("/session", "/tokens", "/acp/scripted/tokens", "/node"):
+                assert await status('["ann","owner",null,"given","192.0.2.1"]', path, "POST") == 404
+            # A caller without a token would be anybody, so a node that asks for credentials refuses it.
+            assert await status(OWNER) == (404 if no_auth else 401)
 
 
 # -- where it is ---------------------------------------------------------------------------------------------

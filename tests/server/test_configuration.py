@@ -1,4 +1,4 @@
-"""Options, modes and models over HTTP: checked, asked of the agent, and told to every client."""
+"""Options, modes and models over HTTP: validated, set at the agent, and sent to every client."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.server.seats import answer, seated
 from tests.support.agents import HandAgent, HandSource
 from tests.support.daemons import SCRIPTED, TOKEN
 
-from turnwire.core import events as ev
 from turnwire.limits import Limits
 from turnwire.server.app import create_app
 from turnwire.server.daemon import open_daemon
 from turnwire.server.settings.declared import Settings
+from turnwire.session import events as ev
 from turnwire.wire.jsonrpc import Request
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 PROFILES = pytest.mark.parametrize("profile", ["v1", "v2"])
 
 
@@ -102,7 +102,7 @@ async def test_without_an_agent_nothing_can_be_set(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def played(offers: dict[str, Any]) -> AsyncGenerator[tuple[httpx.AsyncClient, HandAgent]]:
-    """A session `s1` at an agent that offers this and is played by the test."""
+    """Return a session `s1` at an agent with these options that the test plays."""
     source = HandSource()
     settings = Settings(token=TOKEN, log="memory", cwd=(Path("/"),))
     limits = Limits(initialize_s=2)
@@ -130,7 +130,7 @@ MODELS = {
 
 
 async def ask(client: httpx.AsyncClient, agent: HandAgent, path: str, body: Any, reply: dict[str, Any]) -> Any:
-    """Set something while the agent answers with `reply`; gives the params it got and the answer."""
+    """Set a value while the agent answers with `reply`; return the params it got and the answer."""
     answers: list[httpx.Response] = []
     method = "session/set_config_option" if path == "config" else f"session/set_{path}"
     params: Any = None

@@ -1,4 +1,4 @@
-"""Content that is accepted before its agent is known: the end of its turn says that it was never sent."""
+"""Content that is accepted before its agent is known: the end of its turn reports that it was never sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import UNSET
 from tests.server.seats import answer, seated
 from tests.support.driving import of
 
-from turnwire.core import events as ev
+from turnwire.session import events as ev
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,6 @@
-"""The plain client of a daemon: a prompt is a request with a result, whatever the daemon and the network are."""
+"""The plain client of a daemon: a prompt is a request with a result, for any state of the daemon and the
+network.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ from turnwire.client import DaemonClient
 from turnwire.errors import DaemonUnreachable, PromptNotFound, SessionBusy, SessionNotFound, TurnError
 from turnwire.ids import PromptId
 from turnwire.limits import Limits
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
@@ -41,7 +43,6 @@ async def plain(
 # -- prompt: a request with a result -------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R80")
 async def test_a_prompt_gives_the_stop_reason_of_its_own_end(daemon: Running) -> None:
     async with plain(daemon) as client:
         session = await client.create_session()
@@ -56,7 +57,6 @@ async def test_a_prompt_gives_the_stop_reason_of_its_own_end(daemon: Running) ->
         ]
 
 
-@pytest.mark.requirement("R80")
 async def test_a_prompt_whose_turn_fails_raises_with_what_is_known(daemon: Running) -> None:
     async with plain(daemon) as client:
         session_id = (await client.create_session()).session_id
@@ -66,10 +66,9 @@ async def test_a_prompt_whose_turn_fails_raises_with_what_is_known(daemon: Runni
         assert b"boom" in (caught.value.agent_error or b"")
         with pytest.raises(TurnError) as caught:
             await client.prompt(session_id, "exit 3")
-        assert (caught.value.reason, caught.value.exit_code) == ("agent_exited", 3)
+        assert caught.value.reason == "agent_exited"
 
 
-@pytest.mark.requirement("R81")
 async def test_a_turn_that_ended_before_the_stream_was_opened_is_heard(daemon: Running) -> None:
     async with plain(daemon) as client:
         session_id = (await client.create_session()).session_id
@@ -80,7 +79,6 @@ async def test_a_turn_that_ended_before_the_stream_was_opened_is_heard(daemon: R
         assert len(await client.turns(session_id)) == 2
 
 
-@pytest.mark.requirement("R83")
 async def test_ends_of_other_turns_and_of_a_replayed_history_are_not_taken_for_this_one(daemon: Running) -> None:
     async with plain(daemon) as client:
         session_id = (await client.create_session()).session_id
@@ -148,7 +146,6 @@ async def test_permissions_status_and_events_through_the_plain_client(daemon: Ru
 # -- daemons that are old, and networks that are bad ---------------------------------------------------------
 
 
-@pytest.mark.requirement("R85")
 async def test_an_old_daemon_that_answers_at_the_end_of_the_turn_is_understood() -> None:
     def old(request: Request) -> Play:
         if request.path == "/capabilities":
@@ -161,7 +158,6 @@ async def test_an_old_daemon_that_answers_at_the_end_of_the_turn_is_understood()
             assert (result.stop_reason, result.prompt_id) == ("max_tokens", None)
 
 
-@pytest.mark.requirement("R85")
 async def test_an_old_daemon_is_never_given_a_prompt_twice() -> None:
     def old(request: Request) -> Play:
         if request.path == "/capabilities":
@@ -176,7 +172,7 @@ async def test_an_old_daemon_is_never_given_a_prompt_twice() -> None:
 
 
 def in_front_of(daemon: Running, events: Play, streams: list[str]) -> Answering:
-    """A proxy that passes requests on, but for event streams."""
+    """Run a proxy that forwards requests except for event streams."""
 
     async def answer(request: Request) -> Play:
         if request.path.split("?")[0].endswith("/events"):

@@ -1,4 +1,4 @@
-"""A log whose bytes were damaged on the disk: no reader is given what is no JSON, wherever it stands."""
+"""A log whose bytes were damaged on the disk: no reader gets invalid JSON, anywhere in the log."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from tests.server.acp.socket_client import open_socket
 from tests.server.reading import after, ended, open_session, prompt
 from tests.support.daemons import running_daemon
 
-from turnwire.core import events as ev
-from turnwire.core.codec import encode_all
-from turnwire.core.shape import Shape, ShapeFold
 from turnwire.errors import LogCorrupt
 from turnwire.ids import PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.log.base import Position
+from turnwire.projections.shape import Shape, ShapeFold
 from turnwire.runtime.follow import Cursor, follow, start_of
 from turnwire.runtime.shadow import Shadows
 from turnwire.runtime.tail import Tail
 from turnwire.server.acp.frame_queue import Wake
 from turnwire.server.acp.reader import Feed
-from turnwire.server.streams.shaped import ShapedLog
-from turnwire.testing.patience import WAIT_S
+from turnwire.server.readers.projected import ProjectedLog
+from turnwire.session import events as ev
+from turnwire.session.codec import encode_all
 from turnwire.wire.jsonrpc import raw
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
-damages_the_file = pytest.mark.own_log("it damages bytes of the file")
 
 SAID = b'"text":"word"}'
 DAMAGED = b'"text":"word}}'
@@ -41,7 +40,7 @@ NOT_UTF8 = b'"text":"wo\xffd"}'
 
 
 def damage(file: Path, new: bytes) -> None:
-    """Change a few bytes in the middle of a burst, as a bad disk would."""
+    """Change a few bytes in the middle of a batch, as a bad disk would."""
     with closing(sqlite3.connect(file)) as database, database:
         [(key, bodies)] = [
             (key, bodies)
@@ -54,13 +53,14 @@ def damage(file: Path, new: bytes) -> None:
         database.execute("UPDATE segments SET bodies = ? WHERE key = ?", (bodies, key))
 
 
-@damages_the_file
 @pytest.mark.parametrize("new", [DAMAGED, NOT_UTF8])
 async def test_a_damaged_event_in_a_burst_is_a_damaged_log_to_every_reader(tmp_path: Path, new: bytes) -> None:
     async with running_daemon(tmp_path / "d") as running:
         session_id = await open_session(running, "s1")
-        await prompt(running, session_id, "say 40 word")
-        await ended(running, session_id)
+        # Opening the log checks its ends; the damage is between them.
+        for prompt_id, text in (("p1", "hello"), ("p2", "say 40 word"), ("p3", "hello")):
+            await prompt(running, session_id, text, prompt_id)
+            await ended(running, session_id)
     damage(tmp_path / "d" / "turnwire.db", new)
     async with running_daemon(tmp_path / "d") as running, running.client() as client:
         async with client.stream("GET", f"/session/{session_id}/events", headers=after(0)) as response:
@@ -71,7 +71,6 @@ async def test_a_damaged_event_in_a_burst_is_a_damaged_log_to_every_reader(tmp_p
         assert log.json()["code"] == "log_corrupt"
 
 
-@damages_the_file
 async def test_a_client_that_loads_a_session_with_a_damaged_log_is_answered_and_may_go_on(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "d") as running:
         session_id = await open_session(running, "s1")
@@ -79,7 +78,7 @@ async def test_a_client_that_loads_a_session_with_a_damaged_log_is_answered_and_
         await ended(running, session_id)
     async with running_daemon(tmp_path / "d") as running, open_socket(running) as socket:
         await socket.start()
-        # From now on the daemon knows what became of the session, and reads the log for the history alone.
+        # From now on the daemon has the session's state, and reads the log for the history alone.
         await socket.call("session/load", load(session_id, running.daemon.roots[0], 0)["params"])
         await socket.call("session/close", {"sessionId": session_id})
         damage(tmp_path / "d" / "turnwire.db", DAMAGED)
@@ -100,7 +99,7 @@ UPDATES = [
 
 
 async def damaged_log(old: bytes, new: bytes) -> tuple[MemoryEventLog, Tail]:
-    """A log of one burst, and the tail of somebody who comes to it later."""
+    """Return a log of one batch, and the tail of a reader that attaches later."""
     log, session_id = MemoryEventLog(), SessionId("s1")
     epoch = (await log.create(session_id)).epoch
     bodies = [body.replace(old, new) for body in encode_all(UPDATES)]
@@ -114,7 +113,7 @@ async def test_whoever_passes_payloads_on_undecoded_looks_at_what_was_read_from_
 ) -> None:
     log, tail = await damaged_log(old, new)
     session_id, shape = SessionId("s1"), Shape.AGENT
-    shaped = ShapedLog(log, session_id, tail.epoch, shape, Limits())
+    shaped = ProjectedLog(log, session_id, tail.epoch, shape, Limits())
     with pytest.raises(LogCorrupt):
         await shaped.read(ShapeFold(session_id, shape, 0))
     feed = Feed(Cursor(log, tail, session_id, start_of(tail.epoch), Limits()), Wake())
@@ -151,7 +150,7 @@ async def test_what_another_node_stored_damaged_ends_its_readers_here_instead_of
         shadow = await shadows.peek(session_id)
         tail = shadow.tail
         if not holds:
-            # Nobody has looked at it for a while; its readers keep the ring.
+            # It was not requested for a while; its readers hold the ring.
             shadows = Shadows(log, Limits(), tasks, tails, {}, lambda _: nullcontext())
         damaged = [each.replace(b"word 2", new) for each in encode_all(updates)]
         await log.append(session_id, damaged, expected=4, unsettled=False, durable=False)

@@ -13,23 +13,23 @@ from jsonschema_rs import Draft202012Validator, meta
 from tests.server.seats import answer
 from tests.support.daemons import running_daemon
 
-from turnwire.core.codec import encode
-from turnwire.core.envelope import stream_frame, to_envelope
-from turnwire.core.events import SessionClosed
 from turnwire.errors import QueueFull
 from turnwire.ids import SessionId
+from turnwire.projections.envelope import stream_frame, to_envelope
 from turnwire.server.endpoint import Endpoint
 from turnwire.server.refusals import problem_of
 from turnwire.server.routes import document, page
 from turnwire.server.routes.document import openapi
 from turnwire.server.routes.table import ENDPOINTS
+from turnwire.session.codec import encode
+from turnwire.session.events import SessionClosed
 
 DOCUMENT = openapi(ENDPOINTS)
 METHODS = {"get", "post", "put", "patch", "delete"}
 
 
 def operations() -> Iterator[tuple[Endpoint, dict[str, Any]]]:
-    """Every row with what the document says of it."""
+    """Return every row with its entry in the document."""
     for each in ENDPOINTS:
         path = re.sub(r"\{(\w+):\w+\}", r"{\1}", each.path)
         yield each, DOCUMENT["paths"][path][each.method.lower()]
@@ -86,7 +86,7 @@ def test_the_refusals_of_a_row_are_the_answers_of_its_operation() -> None:
         assert ("content" in success) == (endpoint.gives is not None or endpoint.stream is not None)
 
 
-@pytest.mark.requirement("G13")
+@pytest.mark.guarantee("G13")
 def test_a_route_needs_a_credential_unless_its_row_says_otherwise() -> None:
     public = {endpoint.path for endpoint, operation in operations() if operation["security"] == []}
     pages = {each.path for each in (*document.ENDPOINTS, *page.ENDPOINTS)}

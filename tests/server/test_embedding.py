@@ -1,4 +1,4 @@
-"""turnwire inside somebody else's program: under `asyncio.run`, and with any server for ASGI."""
+"""turnwire inside another program: under `asyncio.run`, and with any server for ASGI."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ import anyio
 import anyio.lowlevel
 import pytest
 from tests.server.reading import (
-    VERSIONS,
     WAIT_S,
     after,
     ended,
@@ -21,18 +20,14 @@ from tests.server.reading import (
 )
 from tests.support.daemons import running_daemon
 
-from turnwire.core.inputs import Close
 from turnwire.limits import Limits
+from turnwire.session.inputs import Close
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 
-@VERSIONS
-@pytest.mark.requirement("R59", "R61", "R62", "R75", "R79")
-async def test_every_subscriber_sees_every_event_of_a_turn_in_one_order_and_its_end_last(
-    tmp_path: Path, http2: bool
-) -> None:
-    async with running_daemon(tmp_path / "d", http2=http2) as running, running.client() as client:
+async def test_every_subscriber_sees_every_event_of_a_turn_in_one_order_and_its_end_last(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "d") as running, running.client() as client:
         session_id = await open_session(running)
         path = f"/session/{session_id}/events"
         async with reading(client, path) as first, reading(client, path) as second:
@@ -48,12 +43,10 @@ async def test_every_subscriber_sees_every_event_of_a_turn_in_one_order_and_its_
         assert len(said) >= 40
 
 
-@VERSIONS
-@pytest.mark.requirement("R63")
-async def test_a_stream_is_made_for_proxies_and_beats_when_it_is_quiet(tmp_path: Path, http2: bool) -> None:
+async def test_a_stream_is_made_for_proxies_and_beats_when_it_is_quiet(tmp_path: Path) -> None:
     limits = Limits(heartbeat_s=0.1)
     async with (
-        running_daemon(tmp_path / "d", http2=http2, limits=limits) as running,
+        running_daemon(tmp_path / "d", limits=limits) as running,
         running.client(headers={"Accept-Encoding": "gzip, br"}) as client,
     ):
         session_id = await open_session(running)
@@ -69,10 +62,9 @@ async def test_a_stream_is_made_for_proxies_and_beats_when_it_is_quiet(tmp_path:
             assert stream.bytes.startswith(b"retry: 3000\n\n")
 
 
-@VERSIONS
-@pytest.mark.requirement("R76", "G9")
-async def test_a_cursor_gives_everything_after_it_once_and_then_what_comes(tmp_path: Path, http2: bool) -> None:
-    async with running_daemon(tmp_path / "d", http2=http2) as running, running.client() as client:
+@pytest.mark.guarantee("G9")
+async def test_a_cursor_gives_everything_after_it_once_and_then_what_comes(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "d") as running, running.client() as client:
         session_id = await open_session(running)
         await prompt(running, session_id, "say 20 word")
         head = await ended(running, session_id)
@@ -94,7 +86,6 @@ async def test_a_cursor_gives_everything_after_it_once_and_then_what_comes(tmp_p
             assert (await by_both.next()).offset == 8
 
 
-@pytest.mark.requirement("R76")
 async def test_a_cursor_at_the_head_is_complete_at_once(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "d") as running, running.client() as client:
         session_id = await open_session(running)
@@ -105,7 +96,6 @@ async def test_a_cursor_at_the_head_is_complete_at_once(tmp_path: Path) -> None:
             assert "lastReplayedEventId" not in event.data
 
 
-@pytest.mark.requirement("R59")
 async def test_without_a_cursor_a_stream_begins_with_what_comes(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "d") as running, running.client() as client:
         session_id = await open_session(running)
@@ -117,13 +107,12 @@ async def test_without_a_cursor_a_stream_begins_with_what_comes(tmp_path: Path) 
             assert (await stream.next()).offset == head + 1
 
 
-@VERSIONS
-@pytest.mark.requirement("R77", "G9")
+@pytest.mark.guarantee("G9")
 @pytest.mark.parametrize("reason", ["trimmed", "ahead", "epoch"])
 async def test_a_cursor_that_cannot_be_honoured_is_told_once_and_the_stream_goes_on(
-    tmp_path: Path, http2: bool, reason: str
+    tmp_path: Path, reason: str
 ) -> None:
-    async with running_daemon(tmp_path / "d", http2=http2) as running, running.client() as client:
+    async with running_daemon(tmp_path / "d") as running, running.client() as client:
         session_id = await open_session(running)
         await prompt(running, session_id, "say 20 word")
         head = await ended(running, session_id)
@@ -153,13 +142,17 @@ async def test_an_epoch_that_fits_is_honoured(tmp_path: Path) -> None:
             assert (await stream.next()).offset == 2
 
 
-@pytest.mark.parametrize("cursor", ["x", "-1", "1.5", "1" * 19, "²"])
-async def test_a_cursor_that_is_none_is_refused_before_the_stream_begins(tmp_path: Path, cursor: str) -> None:
+async def test_a_cursor_that_is_none_is_refused_before_the_stream_begins(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    cases: list[str] = ["x", "-1", "1.5", "1" * 19, "²"]
     async with running_daemon(tmp_path / "d") as running, running.client() as client:
-        session_id = await open_session(running)
-        answer = await client.get(f"/session/{session_id}/events", params={"after": cursor})
-        assert answer.status_code == 400
-        assert answer.json()["code"] == "bad_request"
+        for cursor in cases:
+            with subtests.test(repr(cursor)):
+                session_id = await open_session(running)
+                answer = await client.get(f"/session/{session_id}/events", params={"after": cursor})
+                assert answer.status_code == 400
+                assert answer.json()["code"] == "bad_request"
 
 
 async def test_an_unknown_session_has_no_stream(tmp_path: Path) -> None:
@@ -170,9 +163,8 @@ async def test_an_unknown_session_has_no_stream(tmp_path: Path) -> None:
         assert answer.json()["code"] == "session_not_found"
 
 
-@VERSIONS
-async def test_a_snapshot_and_the_events_after_it_have_no_seam(tmp_path: Path, http2: bool) -> None:
-    async with running_daemon(tmp_path / "d", http2=http2) as running, running.client() as client:
+async def test_a_snapshot_and_the_events_after_it_have_no_seam(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "d") as running, running.client() as client:
         session_id = await open_session(running)
         gate = tmp_path / "gate"
         work = f"plan one; two\nusage 3 10\ntitle A name\nask t1 yes,no\ngate {gate}\nflood 2000"
@@ -207,11 +199,8 @@ async def test_a_snapshot_and_the_events_after_it_have_no_seam(tmp_path: Path, h
             assert offsets(events) == list(range(first, first + len(events)))
 
 
-@VERSIONS
-async def test_a_stream_ends_with_its_session_and_one_of_a_closed_session_after_its_events(
-    tmp_path: Path, http2: bool
-) -> None:
-    async with running_daemon(tmp_path / "d", http2=http2) as running, running.client() as client:
+async def test_a_stream_ends_with_its_session_and_one_of_a_closed_session_after_its_events(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "d") as running, running.client() as client:
         session_id = await open_session(running)
         path = f"/session/{session_id}/events"
         async with reading(client, path) as stream:
@@ -225,16 +214,15 @@ async def test_a_stream_ends_with_its_session_and_one_of_a_closed_session_after_
         async with reading(client, path) as live:
             assert await live.to_the_end() == []
     async with (
-        running_daemon(tmp_path / "d", http2=http2) as running,
+        running_daemon(tmp_path / "d") as running,
         running.client() as client,
         reading(client, path, **after(0)) as replay,
     ):
         assert offsets(await replay.to_the_end()) == list(range(1, head + 1))
 
 
-@VERSIONS
-async def test_streams_end_themselves_when_the_daemon_stops(tmp_path: Path, http2: bool) -> None:
-    async with running_daemon(tmp_path / "d", http2=http2) as running, running.client() as client:
+async def test_streams_end_themselves_when_the_daemon_stops(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "d") as running, running.client() as client:
         session_id = await open_session(running)
         async with reading(client, f"/session/{session_id}/events") as one, reading(client, "/events") as many:
             running.daemon.stopping.set()
@@ -243,10 +231,8 @@ async def test_streams_end_themselves_when_the_daemon_stops(tmp_path: Path, http
             assert one.bytes.endswith(b"retry: 1000\n: the daemon is about to stop\n\n")
 
 
-@VERSIONS
-@pytest.mark.requirement("R64")
-async def test_a_reader_that_leaves_is_noticed_and_changes_nothing(tmp_path: Path, http2: bool) -> None:
-    async with running_daemon(tmp_path / "d", http2=http2) as running:
+async def test_a_reader_that_leaves_is_noticed_and_changes_nothing(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "d") as running:
         session_id = await open_session(running)
         gate = tmp_path / "gate"
         path = f"/session/{session_id}/events"
@@ -263,9 +249,8 @@ async def test_a_reader_that_leaves_is_noticed_and_changes_nothing(tmp_path: Pat
             assert (await stream.until(is_end))[-1].type == "turn_complete"
 
 
-@VERSIONS
-async def test_the_head_of_a_stream_is_an_answer_by_itself(tmp_path: Path, http2: bool) -> None:
-    async with running_daemon(tmp_path / "d", http2=http2) as running, running.client() as client:
+async def test_the_head_of_a_stream_is_an_answer_by_itself(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "d") as running, running.client() as client:
         for path in (f"/session/{await open_session(running)}/events", "/events"):
             with anyio.fail_after(WAIT_S):
                 head = await client.head(path)

@@ -1,4 +1,6 @@
-"""Health and readiness over a full disk: told until there is room again, which the daemon finds out by itself."""
+"""Health and readiness with a full disk: reported until there is space again, which the daemon detects by
+itself.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ from tests.support.daemons import running_daemon
 
 from turnwire.log.base import Snapshot
 from turnwire.server.routes.health import PROBE
-from turnwire.testing.faults import SqliteFaults, sqlite_faults
+from turnwire_testing.faults import SqliteFaults, sqlite_faults
 
-pytestmark = [pytest.mark.anyio, pytest.mark.own_log("it limits the pages of the file")]
+pytestmark = pytest.mark.anyio
 
 FULL = {"status": "degraded", "reason": "log_full"}
 PLENTY = 1_000_000
@@ -113,7 +115,7 @@ async def test_looking_for_room_leaves_nothing_that_grows(tmp_path: Path) -> Non
                 kept = await log.load_snapshot(seat.session_id, PROBE)
                 assert kept is not None
                 assert kept.body == b""
-                # Fills what was given back: the next prompt would fit in there.
+                # Fill the freed space: otherwise the next prompt would fit in there.
                 await log.save_snapshot(seat.session_id, Snapshot(f"filler {turn}", 0, 1, b"x" * 600_000))
 
 

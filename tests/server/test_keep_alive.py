@@ -1,4 +1,4 @@
-"""A connection is kept over every answer, each of which is one write; and nobody misses an end because of it.
+"""A connection is reused after every answer, and each answer is one write.
 
 The client is a bare socket: it knows HTTP/1.1 and nothing of turnwire.
 """
@@ -19,26 +19,22 @@ from urllib.parse import urlsplit
 import anyio
 import httpx
 import pytest
-from tests.patience import LONG_S, SOON_S
-from tests.process.starting import needs_linux
-from tests.server.seats import Seat, blocks, seated
+from tests.patience import LONG_S
+from tests.server.seats import blocks, seated
 from tests.support.daemons import Running
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from turnwire.core import events as ev
-from turnwire.server import listener, reached
-from turnwire.server.daemon import clients
-from turnwire.server.reached import Reached
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire.server import listener
+from turnwire.server.http_connection import HttpConnection
+from turnwire.session import events as ev
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
-CLIENT_ID = "X-Qwen-Client-Id"
 _LENGTH = re.compile(rb"content-length: (\d+)")
 
 
 class Bare:
-    """A connection of a client that keeps it."""
+    """A connection of a client that reuses it."""
 
     def __init__(self, running: Running, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._running = running
@@ -47,7 +43,7 @@ class Bare:
         self.transport = cast("asyncio.Transport", writer.transport)
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> None:
-        """Send a request in one piece, without waiting."""
+        """Send a request in one write, without waiting."""
         sent = b"" if body is None else json.dumps(body).encode()
         told = {"host": urlsplit(self._running.url).netloc} | self._running.headers | headers
         if body is not None:
@@ -73,37 +69,11 @@ async def bare(running: Running) -> AsyncGenerator[Bare]:
         writer.close()
 
 
-@asynccontextmanager
-async def attached(seat: Seat) -> AsyncGenerator[tuple[str, httpx.Response, dict[str, str]]]:
-    """A client of the older contract with its stream, and the header that names it."""
-    resumed = (await seat.client.post(seat.path("resume"), json={})).json()
-    named = {CLIENT_ID: resumed["clientId"]}
-    async with seat.client.stream("GET", seat.path("events"), headers=named) as stream:
-        yield resumed["clientId"], stream, named
-
-
-class Ends:
-    """The ends on a stream, by prompt, as they come."""
-
-    def __init__(self, stream: httpx.Response) -> None:
-        self._lines = stream.aiter_lines()
-        self.seen: list[str] = []
-
-    async def until(self, prompt_id: str) -> None:
-        with anyio.fail_after(LONG_S):
-            while prompt_id not in self.seen:
-                line = await anext(self._lines)
-                if line.startswith("data: "):
-                    event = json.loads(line[6:])
-                    if event["type"] in {"turn_complete", "turn_error"}:
-                        self.seen.append(event["data"]["promptId"])
-
-
 # -- one write -----------------------------------------------------------------------------------------------
 
 
 class _Counted:
-    """A transport that counts what is written to it."""
+    """A transport that counts its writes."""
 
     def __init__(self, transport: asyncio.Transport, writes: list[bytes]) -> None:
         self._transport = transport
@@ -121,12 +91,12 @@ class _Counted:
 def writes(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """All writes to connections that are made meanwhile."""
     found: list[bytes] = []
-    made = HttpToolsProtocol.connection_made
+    made = HttpConnection.connection_made
 
     def counted(self: Any, transport: Any) -> None:
         made(self, cast("asyncio.Transport", _Counted(transport, found)))
 
-    monkeypatch.setattr(HttpToolsProtocol, "connection_made", counted)
+    monkeypatch.setattr(HttpConnection, "connection_made", counted)
     return found
 
 
@@ -187,7 +157,7 @@ async def test_a_header_that_would_be_two_is_never_written(
 
         tasks.start_soon(serve)
         await ready.wait()
-        with caplog.at_level(logging.CRITICAL, "uvicorn.error"):
+        with caplog.at_level(logging.CRITICAL, "turnwire"):
             async with httpx.AsyncClient() as client:
                 answer = await client.get(urls[0])
         assert answer.status_code == 500
@@ -199,9 +169,9 @@ async def test_a_header_that_would_be_two_is_never_written(
 
 
 async def test_requests_that_come_together_are_answered_in_their_order(tmp_path: Path) -> None:
-    async with seated(tmp_path / "d") as seat, attached(seat) as (_, _, named), bare(seat.running) as client:
+    async with seated(tmp_path / "d") as seat, bare(seat.running) as client:
         for number in range(20):
-            client.ask("POST", seat.path("prompt"), {"prompt": blocks(f"say 1 n{number}")}, **named)
+            client.ask("POST", seat.path("prompt"), {"prompt": blocks(f"say 1 n{number}")})
             client.ask("GET", "/health")
         prompts: list[str] = []
         for _ in range(20):
@@ -214,93 +184,6 @@ async def test_requests_that_come_together_are_answered_in_their_order(tmp_path:
             await seat.end(each)
         accepted = [each.prompt_id for each in await seat.events() if isinstance(each, ev.PromptAccepted)]
         assert accepted == prompts
-
-
-@pytest.mark.requirement("R57", "R61")
-async def test_a_thousand_prompts_of_one_client_on_one_connection_wait_for_nothing(tmp_path: Path) -> None:
-    async with seated(tmp_path / "d") as seat, attached(seat) as (_, stream, named), bare(seat.running) as client:
-        ends = Ends(stream)
-        longest = 0.0
-        for _ in range(1000):
-            begun = asyncio.get_running_loop().time()
-            client.ask("POST", seat.path("prompt"), {"prompt": blocks("stop end_turn")}, **named)
-            status, head, body = await client.answer()
-            assert status == 202
-            assert b"connection" not in head
-            await ends.until(json.loads(body)["promptId"])
-            longest = max(longest, asyncio.get_running_loop().time() - begun)
-        assert len(ends.seen) == 1000
-        assert longest < clients.HELD_S
-
-
-# -- the end behind the answer -----------------------------------------------------------------------------------
-
-
-@needs_linux
-@pytest.mark.requirement("R57", "R61")
-async def test_a_client_is_told_of_the_end_when_it_has_read_the_answer_and_others_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(clients, "HELD_S", 60.0)
-    async with seated(tmp_path / "d") as seat, attached(seat) as (_, stream, named), bare(seat.running) as client:
-        ends, events = Ends(stream), seat.client.stream("GET", seat.path("events?after=0"))
-        # What is not asked for stays in the kernel.
-        client.transport.pause_reading()
-        client.ask("POST", seat.path("prompt"), {"prompt": blocks("say 1 hello")}, **named)
-        ended = await seat.until(ev.TurnCompleted)
-        async with events as other:
-            await Ends(other).until(ended.prompt_id)
-        with anyio.move_on_after(0.2) as waiting:
-            await ends.until(ended.prompt_id)
-        assert waiting.cancelled_caught, "it does not know the prompt yet"
-
-
-@needs_linux
-async def test_what_is_before_the_end_is_not_held_back_and_what_is_held_back_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(clients, "HELD_S", 60.0)
-    async with seated(tmp_path / "d") as seat, attached(seat) as (_, stream, named), bare(seat.running) as client:
-        lines = stream.aiter_lines()
-        client.transport.pause_reading()
-        client.ask("POST", seat.path("prompt"), {"prompt": blocks("say 1 hello")}, **named)
-        await seat.until(ev.TurnCompleted)
-        with anyio.fail_after(SOON_S):
-            while '"text":"hello"' not in await anext(lines):
-                pass
-        client.transport.resume_reading()
-        assert (await client.answer())[0] == 202
-        with anyio.fail_after(SOON_S):
-            while "event: turn_complete" not in await anext(lines):
-                pass
-
-
-async def test_a_client_that_reads_no_answer_is_told_of_the_end_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(clients, "HELD_S", 0.2)
-    async with seated(tmp_path / "d") as seat, attached(seat) as (_, stream, named), bare(seat.running) as client:
-        client.transport.pause_reading()
-        client.ask("POST", seat.path("prompt"), {"prompt": blocks("stop end_turn")}, **named)
-        ended = await seat.until(ev.TurnCompleted)
-        await Ends(stream).until(ended.prompt_id)
-
-
-async def test_where_reading_cannot_be_seen_the_end_waits_for_a_moment_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unseen(connection: object) -> Reached:
-        return Reached.MACHINE
-
-    monkeypatch.setattr(listener, "reached", unseen)
-    monkeypatch.setattr(clients, "HELD_S", 60.0)
-    async with seated(tmp_path / "d") as seat, attached(seat) as (_, stream, named), bare(seat.running) as client:
-        begun = asyncio.get_running_loop().time()
-        client.ask("POST", seat.path("prompt"), {"prompt": blocks("stop end_turn")}, **named)
-        prompt_id = json.loads((await client.answer())[2])["promptId"]
-        await Ends(stream).until(prompt_id)
-        assert asyncio.get_running_loop().time() - begun >= clients.SETTLED_S
-    assert reached.reached is not unseen
 
 
 # -- what is told behind an answer ---------------------------------------------------------------------------------
@@ -329,7 +212,7 @@ async def test_what_was_answered_is_audited_and_counted_in_order(
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 async def test_a_daemon_that_is_told_to_stop_has_written_the_audit_of_all_it_answered(tmp_path: Path) -> None:
     words = ("serve", "--json", "--port", "0", "--log", "memory", "--cwd", str(tmp_path), "--log-format", "json")
-    agent = (sys.executable, "-m", "turnwire.testing.agent")
+    agent = (sys.executable, "-m", "turnwire_testing.agent")
     command = [sys.executable, "-m", "turnwire", *words, "--", *agent]
     with (tmp_path / "stderr").open("wb") as stderr:
         process = await anyio.open_process(command, stderr=stderr, cwd=tmp_path)

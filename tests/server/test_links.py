@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from playwright.async_api import Browser, Page, expect
+from starlette.types import Receive, Scope, Send
 from tests.patience import LONG_S
-from tests.support.browser import watched
+from tests.support.browser import page_key, watched
 from tests.support.daemons import Running, running_daemon
 
-from turnwire.cli.browser import start_browser
+from turnwire.cli.credentials import start_browser
+from turnwire.server.listener import listen
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
+pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
 
 
 @asynccontextmanager
@@ -43,7 +46,7 @@ async def test_the_file_that_a_browser_is_started_with_logs_it_in(
         assert start_browser(link, {"HOME": str(tmp_path), "DISPLAY": ":0"})
         await page.goto(started[0])
         await page.wait_for_url(f"{running.url}/")
-        told = await page.request.get(f"{running.url}/capabilities")
+        told = await page.request.get(f"{running.url}/capabilities", headers=await page_key(page))
         assert (await told.json())["caller"]["role"] == "owner"
 
 
@@ -52,14 +55,49 @@ async def test_a_share_link_lets_a_browser_read_its_session_and_no_more(browser:
         session_id = (await owner.post("/session")).json()["sessionId"]
         await page.goto((await owner.post(f"/session/{session_id}/share")).json()["url"])
         await page.wait_for_url(f"{running.url}/")
-        # Asked beside the page, with its cookies: a refusal would be an error on its console.
-        own = {"Origin": running.url}
+        # Requested outside of the page, with its cookies: a rejection would be an error on its console.
+        key = await page_key(page)
+        own = {"Origin": running.url} | key
         answers = [
-            await page.request.get(f"{running.url}/session/{session_id}"),
+            await page.request.get(f"{running.url}/session/{session_id}", headers=key),
             await page.request.post(f"{running.url}/session/{session_id}/cancel", headers=own),
-            await page.request.get(f"{running.url}/tokens"),
+            await page.request.get(f"{running.url}/tokens", headers=key),
         ]
         assert [each.status for each in answers] == [200, 403, 403]
+
+
+async def test_another_server_of_the_host_gets_half_a_login_and_can_do_nothing_with_it(
+    browser: Browser, tmp_path: Path
+) -> None:
+    seen: list[str] = []
+
+    async def other(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.extend(value.decode() for name, value in scope["headers"] if name == b"cookie")
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})
+        await send({"type": "http.response.body", "body": b"<!doctype html><title>a dev server</title>"})
+
+    async with opened(browser, tmp_path) as (running, page), anyio.create_task_group() as tasks:
+        await page.goto(await running.daemon.login.login_link(running.url))
+        await page.wait_for_url(f"{running.url}/")
+        assert await page_key(page)
+        ready, urls = anyio.Event(), list[str]()
+
+        def listening(url: str) -> None:
+            urls.append(url)
+            ready.set()
+
+        tasks.start_soon(partial(listen, other, host="127.0.0.1", port=0, ready=listening, stop=anyio.Event()))
+        await ready.wait()
+        await page.goto(urls[0])
+        assert await page_key(page) == {}, "another port is another origin"
+        [cookie] = seen
+        assert cookie.startswith("turnwire")
+        forged = {"Cookie": cookie, "Origin": running.url, "Sec-Fetch-Site": "same-origin"}
+        async with running.stranger(headers=forged) as thief:
+            made = await thief.post("/tokens", json={"name": "eve", "role": "owner"})
+            read = [await thief.get(path) for path in ("/capabilities", "/session", "/events")]
+            assert [each.status_code for each in (made, *read)] == [401] * 4
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_link_that_was_used_says_so_where_it_is(browser: Browser, tmp_path: Path) -> None:

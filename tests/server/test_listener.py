@@ -1,4 +1,4 @@
-"""The listener listens where it is told, says so, bounds what strangers can do to it, and stops in good order."""
+"""The listener listens where configured, reports it, bounds strangers' resources, and stops gracefully."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import anyio
 import httpx
 import pytest
-from anyio.abc import SocketStream
+from anyio.abc import ByteStream, SocketStream
+from anyio.streams.tls import TLSAttribute, TLSStream
 from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.patience import SOON_S
 from tests.process.starting import needs_linux
@@ -27,9 +28,9 @@ from websockets.exceptions import InvalidStatus
 
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits, MiB
-from turnwire.server import listener
+from turnwire.server import http_connection, listener
 from turnwire.server.listener import Tls, listen, open_listener, run, url_of
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
@@ -80,7 +81,7 @@ async def listening(app: ASGIApp, **options: Any) -> AsyncGenerator[Listening]:
         stop.set()
 
 
-async def read_all(stream: SocketStream) -> bytes:
+async def read_all(stream: ByteStream) -> bytes:
     """Until the other side ends or drops the connection."""
     came = b""
     with anyio.fail_after(WAIT_S):
@@ -96,7 +97,7 @@ async def test_a_free_port_is_found_and_told() -> None:
         assert urlsplit(server_.url).port
         answer = await client.get(server_.url)
         assert answer.text == "hello over 1.1"
-        assert "uvicorn" not in str(answer.headers)
+        assert "server" not in answer.headers
 
 
 async def test_a_port_in_use_is_refused_by_name() -> None:
@@ -184,14 +185,16 @@ async def test_a_request_that_is_not_answered_before_the_end_is_cut_and_is_no_er
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR or each.exc_info]
 
 
-async def test_http2_is_spoken_in_the_clear_on_the_same_port() -> None:
-    async with (
-        listening(hello, http2=True) as server,
-        httpx.AsyncClient(http1=False, http2=True) as new,
-        httpx.AsyncClient() as old,
-    ):
-        assert (await new.get(server.url)).text == "hello over 2"
-        assert (await old.get(server.url)).text == "hello over 1.1"
+async def test_http2_is_refused_as_http1_and_others_are_served() -> None:
+    """A client that speaks HTTP/2 without negotiation gets an error that it can show, and the connection is
+    closed.
+    """
+    settings_frame = bytes.fromhex("000000040000000000")
+    async with listening(hello) as server, httpx.AsyncClient() as other, await server.connect() as peer:
+        await other.get(server.url)
+        await peer.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings_frame)
+        assert (await read_all(peer)).startswith(b"HTTP/1.1 400 ")
+        assert (await other.get(server.url)).text == "hello over 1.1"
 
 
 @pytest.fixture(scope="module")
@@ -199,15 +202,16 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
     return self_signed(tmp_path_factory.mktemp("tls"))
 
 
-@pytest.mark.parametrize(("http2", "version"), [(False, "1.1"), (True, "2")])
-async def test_over_tls_the_version_is_agreed_upon(tls: Tls, http2: bool, version: str) -> None:
+@pytest.mark.full("needs openssl")
+async def test_over_tls_only_http1_is_offered(tls: Tls) -> None:
     trusted = ssl.create_default_context(cafile=str(tls.cert))
-    async with (
-        listening(hello, tls=tls) as server_,
-        httpx.AsyncClient(http2=http2, verify=trusted) as client,
-    ):
-        assert server_.url.startswith("https://")
-        assert (await client.get(server_.url)).text == f"hello over {version}"
+    trusted.set_alpn_protocols(["h2", "http/1.1"])
+    async with listening(hello, tls=tls) as server, await server.connect() as stream:
+        wrapped = await TLSStream.wrap(stream, hostname="127.0.0.1", ssl_context=trusted, standard_compatible=False)
+        assert wrapped.extra(TLSAttribute.alpn_protocol) == "http/1.1"
+        assert server.url.startswith("https://")
+        await wrapped.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert b"hello over 1.1" in await read_all(wrapped)
 
 
 async def test_tls_without_its_files_is_refused(tmp_path: Path) -> None:
@@ -253,7 +257,7 @@ def threads() -> set[str]:
 
 @needs_linux
 async def test_a_server_that_was_cancelled_leaves_no_thread_at_work() -> None:
-    """One that is told to end and finds its socket shut first would try to accept for ever."""
+    """A server that is stopped and finds its socket closed first would otherwise try to accept indefinitely."""
     before = threads()
     for _ in range(3):
         async with listening(hello) as serving:
@@ -298,12 +302,22 @@ async def test_a_body_is_not_taken_for_a_head() -> None:
 async def test_a_head_that_takes_too_long_ends_its_connection(
     monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
-    monkeypatch.setattr(listener, "HEAD_S", 0.2)
+    monkeypatch.setattr(http_connection, "HEAD_S", 0.2)
     async with listening(hello) as server, await server.connect() as peer:
         if begun:
             await peer.send(begun)
         answer = await read_all(peer)
         assert (b"hello over 1.1" in answer) == begun.endswith(b"GET /")
+
+
+async def test_line_ends_between_requests_do_not_keep_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connection, "KEEP_ALIVE_S", 0.3)
+    async with listening(hello) as server, await server.connect() as peer:
+        await peer.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await peer.receive()).startswith(b"HTTP/1.1 200 ")
+        await peer.send(b"\r\n")
+        with anyio.fail_after(SOON_S):
+            await read_all(peer)
 
 
 def test_a_program_runs_on_the_fast_loop() -> None:
@@ -318,7 +332,7 @@ def test_a_program_runs_on_the_fast_loop() -> None:
 async def test_a_listener_without_descriptors_waits_a_moment_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It says so once, and is not busy with it meanwhile."""
+    """It reports this once, and does not spin in the meantime."""
     accept, refused = socket.socket.accept, 0
 
     def exhausted(self: socket.socket) -> tuple[socket.socket, Any]:

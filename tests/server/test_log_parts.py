@@ -1,4 +1,4 @@
-"""A part of a session's log as JSON: the envelopes of the stream, bounded, and a number to go on with."""
+"""A part of a session's log as JSON: the envelopes of the stream, bounded, and a number to continue with."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.server.reading import MARKERS, after, reading
 from tests.server.seats import Seat, answer, seated
 from tests.support.daemons import SCRIPTED
 
-from turnwire.core import events as ev
 from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
 from turnwire.server.access.identity import Role
+from turnwire.session import events as ev
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 TALK = "say 30 word\ntool t1 edit Change\nplan one,two\nask t2 allow,reject"
 
@@ -50,6 +50,7 @@ async def test_parts_of_any_size_are_together_what_the_stream_shows(
             assert all(len([each for each in part["events"] if "id" in each]) <= limit for part in found)
 
 
+@pytest.mark.every_log
 async def test_parts_read_while_a_turn_goes_on_have_every_event_once(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat:
         accepted = await seat.prompt("flood 3000 20")
@@ -69,6 +70,7 @@ async def test_a_part_is_bounded_in_bytes_and_has_one_event_at_least(tmp_path: P
         assert len(found) > 5
 
 
+@pytest.mark.every_log
 async def test_a_cursor_that_cannot_be_honoured_is_told_as_in_the_stream(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat:
         await seat.run("say 20 word")

@@ -1,4 +1,4 @@
-"""The cursor of many sessions says how far a stream is, whatever it went through, in one short line."""
+"""The cursor of many sessions holds a stream's position, after any history, in one short line."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwire.ids import Epoch, SessionId
-from turnwire.server.streams.many_stream import NAMED, ManyCursor, digest, read_cursor, tag_of
+from turnwire.server.readers.many_stream import NAMED, ManyCursor, digest, read_cursor, tag_of
 
 TAGS = [tag_of(SessionId(f"s{number}"), Epoch("e")) for number in range(NAMED + 20)]
 steps = st.lists(st.tuples(st.sampled_from(range(len(TAGS))), st.integers(1, 5_000)), max_size=200)
 
 
 def run(count: int, moves: list[tuple[int, int]]) -> tuple[ManyCursor, dict[bytes, int]]:
-    """A cursor over `count` sessions that moved, and where each of them is."""
+    """Return a cursor over `count` sessions that moved, and the position of each."""
     cursor, places = ManyCursor(), dict.fromkeys(TAGS[:count], 7)
     for tag, offset in places.items():
         cursor.place(tag, offset)

@@ -1,4 +1,4 @@
-"""The application inside somebody else's: the same routes and the same access, below a path of theirs."""
+"""The application mounted in another one: the same routes and the same access, below a path of that one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from tests.support.daemons import running_daemon
 
+from turnwire.server.access.login import PAGE_KEY
 from turnwire.server.app import create_app
 
 pytestmark = pytest.mark.anyio
@@ -47,6 +48,8 @@ async def test_a_login_link_of_a_mounted_application_leads_to_its_own_page(tmp_p
             login = await browser.post(page, json={"code": code}, headers=own_page)
             assert login.status_code == 204, login.text
             assert "Path=/team/agents;" in login.headers["set-cookie"]
+            assert (await browser.get("/team/agents/capabilities")).status_code == 401
+            browser.headers[PAGE_KEY] = login.headers[PAGE_KEY]
             assert (await browser.get("/team/agents/capabilities")).status_code == 200
             assert [each.path for each in browser.cookies.jar] == ["/team/agents"]
 

@@ -1,8 +1,8 @@
-"""Turns that are longer than a proxy's patience, through a real nginx with its default settings.
+"""Turns that are longer than a proxy's timeout, through a real nginx with its default settings.
 
 One setting is changed, so that the tests are short: `proxy_read_timeout` is 2 s instead of 60 s, and the daemon's
-heartbeat is as much faster. Buffering is on, as it is by default, and nginx speaks HTTP/1.0 to the daemon where a
-test says nothing else.
+heartbeat is as much faster. Buffering is on, as it is by default, and nginx speaks HTTP/1.0 to the daemon unless a
+test configures another version.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import turnwire
 from turnwire.client.daemon_client import DaemonClient
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.testing.patience import WAIT_S
-from turnwire.testing.plugin import find_tool
+from turnwire_testing.patience import WAIT_S
+from turnwire_testing.plugin import find_tool
 
-pytestmark = [pytest.mark.anyio]
+pytestmark = [pytest.mark.anyio, pytest.mark.full("needs nginx")]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,7 +38,7 @@ def nginx() -> None:
 PATIENCE_S = 2
 HEARTBEAT_S = 0.5
 BEATS = b": heartbeat\n\n" * 6
-"""One more second than the proxy's patience, without a word from the agent."""
+"""One more second than the proxy's timeout, without any output of the agent."""
 FLOOD = "flood 2000 4000"
 """Far more than all buffers on the way to a reader hold together."""
 
@@ -47,10 +47,10 @@ VERSIONS = pytest.mark.parametrize("version", ["", "proxy_http_version 1.1;"], i
 
 
 class Place(NamedTuple):
-    """A daemon behind a proxy, with one session."""
+    """A daemon with a proxy, with one session."""
 
     running: Running
-    """As clients reach it: by the proxy's address."""
+    """The daemon as clients reach it: by the proxy's address."""
     nginx: Nginx
     session_id: SessionId
     http: httpx.AsyncClient
@@ -58,7 +58,7 @@ class Place(NamedTuple):
 
     @property
     def script(self) -> str:
-        """A turn that says something, then nothing until the gate is opened."""
+        """Return a turn that sends text, then nothing until the gate is opened."""
         return f"say 1 first\ngate {self.gate}\nsay 1 last"
 
     @property
@@ -93,7 +93,6 @@ async def until_patience_is_over(observer: Reader) -> None:
 
 
 @VERSIONS
-@pytest.mark.requirement("R62", "R63", "R65", "R80")
 async def test_a_turn_longer_than_the_proxy_waits_ends_for_its_sender_and_for_an_observer(
     tmp_path: Path, version: str
 ) -> None:
@@ -106,7 +105,7 @@ async def test_a_turn_longer_than_the_proxy_waits_ends_for_its_sender_and_for_an
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(send, daemon, place, results)
-            # What the agent said is here, and its turn has not ended: nothing on the way has kept it back.
+            # The agent's output has arrived, and its turn has not ended: the proxy has not buffered it.
             await until_patience_is_over(observer)
             assert not results
             place.gate.touch()
@@ -116,7 +115,6 @@ async def test_a_turn_longer_than_the_proxy_waits_ends_for_its_sender_and_for_an
     assert results == ["end_turn"]
 
 
-@pytest.mark.requirement("R65", "R81")
 async def test_a_turn_of_the_sdk_goes_on_behind_a_proxy_and_shows_its_updates_as_they_come(tmp_path: Path) -> None:
     with anyio.fail_after(WAIT_S):
         async with (
@@ -134,7 +132,7 @@ async def test_a_turn_of_the_sdk_goes_on_behind_a_proxy_and_shows_its_updates_as
 
 
 @VERSIONS
-@pytest.mark.requirement("R64", "R65", "R67", "G8")
+@pytest.mark.guarantee("G8")
 async def test_a_blocking_prompt_is_cut_by_the_proxy_and_its_turn_still_ends_for_observers(
     tmp_path: Path, version: str
 ) -> None:
@@ -154,9 +152,9 @@ async def test_a_blocking_prompt_is_cut_by_the_proxy_and_its_turn_still_ends_for
             assert len((await place.http.get(f"{path}/turns")).json()["turns"]) == 1
 
 
-@pytest.mark.requirement("R63", "G10")
+@pytest.mark.guarantee("G10")
 async def test_what_a_reader_does_not_take_is_not_gathered_on_the_proxys_disk(tmp_path: Path) -> None:
-    """Left to its defaults, nginx reads on for a reader that stalls, into a file. The stream tells it not to."""
+    """By default, nginx continues to read for a reader that stalls, into a file. The stream disables that."""
     narrow = httpx.AsyncHTTPTransport(socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)])
     with anyio.fail_after(WAIT_S):
         async with (
@@ -170,7 +168,7 @@ async def test_what_a_reader_does_not_take_is_not_gathered_on_the_proxys_disk(tm
             assert "temporary file" not in place.nginx.errors
 
 
-@pytest.mark.requirement("R65", "R76", "G9")
+@pytest.mark.guarantee("G9")
 async def test_a_sender_whose_stream_the_proxy_cuts_comes_back_and_misses_nothing(tmp_path: Path) -> None:
     """The heartbeat is slower than the proxy's patience: an operator has changed one of them and not the other."""
     results: list[str] = []

@@ -1,4 +1,6 @@
-"""The page at `/`: its files are served as they were built, to everybody, and can load and reach nothing else."""
+"""The page at `/`: its files are served as they were built, to every client, and can load and reach nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,8 @@ def test_the_page_is_built() -> None:
     assert any(name.startswith("assets/") and name.endswith(".js") for name in FILES)
 
 
-@pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
-async def test_every_file_is_served_as_it_was_built_without_a_credential(tmp_path: Path, http2: bool) -> None:
-    async with a_stranger(tmp_path, http2=http2) as http:
+async def test_every_file_is_served_as_it_was_built_without_a_credential(tmp_path: Path) -> None:
+    async with a_stranger(tmp_path) as http:
         for name, address in ADDRESSES.items():
             plain = await http.get(address, headers=PLAIN)
             assert (plain.status_code, plain.content) == (200, (FOLDER / name).read_bytes()), name
@@ -67,9 +68,8 @@ async def test_what_gets_smaller_comes_compressed_to_those_who_take_it(tmp_path:
             assert body == whole
 
 
-@pytest.mark.parametrize(
-    ("accepted", "expected"),
-    [
+def test_gzip_is_sent_to_those_who_name_it(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, bool]] = [
         ("gzip", True),
         ("deflate, gzip", True),
         ("GZIP ; q=0.1", True),
@@ -79,10 +79,10 @@ async def test_what_gets_smaller_comes_compressed_to_those_who_take_it(tmp_path:
         ("br", False),
         ("*", False),
         ("x-gzip", False),
-    ],
-)
-def test_gzip_is_sent_to_those_who_name_it(accepted: str, expected: bool) -> None:
-    assert takes_gzip(accepted) is expected
+    ]
+    for accepted, expected in cases:
+        with subtests.test(repr((accepted, expected))):
+            assert takes_gzip(accepted) is expected
 
 
 async def test_a_browser_keeps_assets_and_asks_for_the_rest_again(tmp_path: Path) -> None:
@@ -114,9 +114,8 @@ async def test_every_file_forbids_what_is_not_the_pages_own(tmp_path: Path) -> N
             assert "camera=()" in headers["permissions-policy"]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+async def test_nothing_else_is_found_below_the_page(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    cases: list[str] = [
         "/assets/",
         "/assets/nothing.js",
         "/assets/index.html",
@@ -125,17 +124,17 @@ async def test_every_file_forbids_what_is_not_the_pages_own(tmp_path: Path) -> N
         "/assets/%2e%2e%2f%2e%2e%2fapp.py",
         "/index.html",
         "/page/index.html",
-    ],
-)
-async def test_nothing_else_is_found_below_the_page(tmp_path: Path, path: str) -> None:
+    ]
     async with running_daemon(tmp_path / "d") as running, running.client() as http:
-        answer = await http.get(path)
-        assert answer.status_code == 404, path
-        assert answer.headers["content-type"] == "application/problem+json"
+        for path in cases:
+            with subtests.test(repr(path)):
+                answer = await http.get(path)
+                assert answer.status_code == 404, path
+                assert answer.headers["content-type"] == "application/problem+json"
 
 
 async def test_the_page_changes_nothing_of_who_may_read_the_api(tmp_path: Path) -> None:
-    """Also a file of the page in the place of a route would be a hole."""
+    """A file of the page in the place of a route would be a vulnerability."""
     assert not {each.path for each in ENDPOINTS} & {"/session", "/events", "/tokens", "/{name}", "/{path:path}"}
     async with a_stranger(tmp_path) as http:
         for path in ("/session", "/events", "/capabilities", "/tokens", "/favicon.none", "/assets/a/b"):

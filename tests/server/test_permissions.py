@@ -1,4 +1,6 @@
-"""Questions of the agent over HTTP: seen by all, answered once, and told to everybody who comes too late."""
+"""Permission requests of the agent over HTTP: visible to all, answered once, and late answers are reported
+as such.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,13 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from tests.server.reading import VERSIONS, open_session, reading
+from tests.server.reading import open_session, reading
 from tests.server.seats import Seat, answer, seated
 from tests.support.driving import of
 
-from turnwire.core import events as ev
-from turnwire.core.inputs import Close
 from turnwire.server.access.identity import Role
+from turnwire.session import events as ev
+from turnwire.session.inputs import Close
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
@@ -28,9 +30,8 @@ async def asked(seat: Seat, script: str = "ask t1 yes,no") -> ev.PermissionReque
     return await seat.until(ev.PermissionRequested, accepted["promptId"])
 
 
-@VERSIONS
-async def test_an_open_question_is_listed_until_it_is_answered(tmp_path: Path, http2: bool) -> None:
-    async with seated(tmp_path / "d", http2=http2) as seat:
+async def test_an_open_question_is_listed_until_it_is_answered(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d") as seat:
         question = await asked(seat)
         [shown] = (await seat.get("permissions"))["permissions"]
         assert shown["requestId"] == question.request_id
@@ -110,10 +111,9 @@ async def test_an_elicitation_is_answered_with_what_the_agent_asked_for(tmp_path
         assert (await seat.post(f"permissions/{other.request_id}", CANCELLED))["answer"] == {"action": "cancel"}
 
 
-@VERSIONS
-async def test_of_ten_clients_with_ten_answers_each_one_wins_and_all_learn_who(tmp_path: Path, http2: bool) -> None:
+async def test_of_ten_clients_with_ten_answers_each_one_wins_and_all_learn_who(tmp_path: Path) -> None:
     options = [f"o{number}" for number in range(10)]
-    async with seated(tmp_path / "d", http2=http2) as seat:
+    async with seated(tmp_path / "d") as seat:
         clients = [await seat.attach(f"client {number}") for number in range(10)]
         async with reading(seat.client, seat.path("events")) as watching:
             question = await asked(seat, f"ask t1 {','.join(options)}")

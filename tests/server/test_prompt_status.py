@@ -1,4 +1,4 @@
-"""Where a prompt stands, for whoever asks and has no stream."""
+"""The status of a prompt, for clients without a stream."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import pytest
 from tests.server.reading import WAIT_S
 from tests.server.seats import Seat, seated
 
-from turnwire.core import events as ev
 from turnwire.limits import Limits
+from turnwire.session import events as ev
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.requirement("R66")
 async def test_the_status_tells_state_and_stop_reason_without_any_subscriber(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     async with seated(tmp_path / "d") as seat:
@@ -42,7 +41,7 @@ async def test_the_status_tells_state_and_stop_reason_without_any_subscriber(tmp
         assert failed["lastEventId"] == (await seat.running.daemon.node.head(seat.session_id)).head
 
 
-@pytest.mark.requirement("R66", "G5")
+@pytest.mark.guarantee("G5")
 async def test_the_status_of_a_turn_that_is_silent_shows_the_suspicion_and_the_turn_goes_on(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", limits=Limits(suspect_after_s=0.1)) as seat:
         running = await seat.prompt("say 1 done\nnever")

@@ -1,4 +1,6 @@
-"""Prompting over HTTP: answered at once, refused at once, accepted once, and ended once whoever is watching."""
+"""Prompting over HTTP: answered at once, rejected at once, accepted once, and ended once with or without
+viewers.
+"""
 
 from __future__ import annotations
 
@@ -13,34 +15,30 @@ import msgspec
 import pytest
 from starlette.types import ASGIApp, Message
 from tests.patience import LONG_S, SOON_S
-from tests.server.reading import VERSIONS, WAIT_S, is_end, offsets, reading
+from tests.server.reading import WAIT_S, is_end, offsets, reading
 from tests.server.seats import answer, blocks, seated
 from tests.support.daemons import TOKEN, running_daemon
 from tests.support.driving import check_ends, events_of, of
 
-from turnwire.core import events as ev
-from turnwire.core.inputs import Close
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.server.access.identity import Role
 from turnwire.server.app import create_app
 from turnwire.server.daemon import open_daemon
 from turnwire.server.settings.declared import Settings
-from turnwire.testing.patience import quiet
-from turnwire.testing.scripted.agent import ScriptedSource
+from turnwire.session import events as ev
+from turnwire.session.inputs import Close
+from turnwire_testing.patience import quiet
+from turnwire_testing.scripted.agent import ScriptedSource
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 
 # -- the answer ----------------------------------------------------------------------------------------------
 
 
-@VERSIONS
-@pytest.mark.requirement("R57")
-async def test_a_prompt_is_answered_within_a_second_however_long_its_turn_takes(
-    tmp_path: Path, http2: bool
-) -> None:
-    async with seated(tmp_path / "d", http2=http2) as seat:
+async def test_a_prompt_is_answered_within_a_second_however_long_its_turn_takes(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d") as seat:
         head = (await seat.running.daemon.node.head(seat.session_id)).head
         with anyio.fail_after(SOON_S):
             accepted = await seat.prompt("never")
@@ -53,8 +51,7 @@ async def test_a_prompt_is_answered_within_a_second_however_long_its_turn_takes(
         assert started.prompt_id == accepted["promptId"]
 
 
-@pytest.mark.requirement("R57", "G2")
-@pytest.mark.own_log("its log is in memory")
+@pytest.mark.guarantee("G2")
 async def test_the_answer_is_written_before_the_agent_is_asked() -> None:
     settings = Settings(token=TOKEN, log="memory", cwd=(Path("/"),))
     writing, go_on = anyio.Event(), anyio.Event()
@@ -115,10 +112,10 @@ def _request(session_id: str) -> tuple[dict[str, Any], Any]:
     return scope, receive
 
 
-@pytest.mark.requirement("R58")
-@pytest.mark.parametrize(
-    "body",
-    [
+async def test_a_malformed_prompt_is_refused_at_once_and_starts_no_turn(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    cases: list[bytes] = [
         b"",
         b"{",
         b"[]",
@@ -138,22 +135,20 @@ def _request(session_id: str) -> tuple[dict[str, Any], Any]:
         b'{"prompt":[{"type":"text","text":"a"}],"promptRequestId":true}',
         b'{"prompt":[{"type":"text","text":"a"}],"_meta":3}',
         b'{"prompt":[{"type":"text","x":' + b"[" * 5000 + b"]" * 5000 + b"}]}",
-    ],
-)
-@pytest.mark.own_log("its log is in memory")
-async def test_a_malformed_prompt_is_refused_at_once_and_starts_no_turn(tmp_path: Path, body: bytes) -> None:
+    ]
     async with seated(tmp_path / "d", log="memory") as seat:
-        head = (await seat.running.daemon.node.head(seat.session_id)).head
-        headers = {"Content-Type": "application/json"}
-        refused = await seat.client.post(seat.path("prompt"), content=body, headers=headers)
-        problem = answer(refused, 400)
-        assert problem["code"] in {"bad_request", "content_refused"}
-        assert problem["status"] == 400
-        assert problem["error"] == problem["detail"]
-        assert (await seat.running.daemon.node.head(seat.session_id)).head == head
+        for body in cases:
+            with subtests.test(repr(body)):
+                head = (await seat.running.daemon.node.head(seat.session_id)).head
+                headers = {"Content-Type": "application/json"}
+                refused = await seat.client.post(seat.path("prompt"), content=body, headers=headers)
+                problem = answer(refused, 400)
+                assert problem["code"] in {"bad_request", "content_refused"}
+                assert problem["status"] == 400
+                assert problem["error"] == problem["detail"]
+                assert (await seat.running.daemon.node.head(seat.session_id)).head == head
 
 
-@pytest.mark.own_log("its log is in memory")
 async def test_malformed_content_is_refused_for_steering_and_for_what_waits_too(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", log="memory") as seat:
         running = (await seat.prompt("never"))["promptId"]
@@ -170,7 +165,7 @@ async def test_malformed_content_is_refused_for_steering_and_for_what_waits_too(
         assert (await seat.running.daemon.node.head(seat.session_id)).head == head
 
 
-@pytest.mark.requirement("R58")
+@pytest.mark.every_log
 async def test_an_unknown_session_a_busy_one_and_a_closed_one_are_refused_and_start_no_turn(tmp_path: Path) -> None:
     async with seated(tmp_path / "d") as seat:
         unknown = await seat.client.post("/session/nobody/prompt", json={"prompt": blocks("a")})
@@ -183,7 +178,6 @@ async def test_an_unknown_session_a_busy_one_and_a_closed_one_are_refused_and_st
         assert [each.prompt_id for each in of(await seat.events(), ev.PromptAccepted)] == [first]
 
 
-@pytest.mark.requirement("R58")
 async def test_an_operator_may_let_prompts_be_refused_that_do_not_say_to_wait(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", when_busy="reject") as seat:
         assert (await seat.client.get("/capabilities")).json()["policy"]["whenBusy"] == "reject"
@@ -195,6 +189,7 @@ async def test_an_operator_may_let_prompts_be_refused_that_do_not_say_to_wait(tm
         assert [each.prompt_id for each in accepted] == [first, waiting["promptId"]]
 
 
+@pytest.mark.every_log
 async def test_a_repeated_prompt_is_the_same_whatever_the_operator_chose_meanwhile(tmp_path: Path) -> None:
     body, key = {"prompt": blocks("say 1 a")}, {"Idempotency-Key": "k"}
     async with seated(tmp_path / "d", "s1") as seat:
@@ -204,7 +199,7 @@ async def test_a_repeated_prompt_is_the_same_whatever_the_operator_chose_meanwhi
         assert (again["promptId"], again["repeated"]) == (first["promptId"], True)
 
 
-@pytest.mark.requirement("R58")
+@pytest.mark.every_log
 async def test_a_full_queue_is_told_with_how_full_it_is_and_when_to_come_back(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", limits=Limits(queue_length=2)) as seat:
         for _ in range(3):
@@ -215,6 +210,23 @@ async def test_a_full_queue_is_told_with_how_full_it_is_and_when_to_come_back(tm
         assert problem["code"] == "prompt_queue_full"
         assert (problem["sessionId"], problem["limit"], problem["pendingCount"]) == (seat.session_id, 2, 2)
         assert int(refused.headers["retry-after"]) >= 1
+
+
+async def test_large_queued_prompts_are_refused_before_they_fill_memory(tmp_path: Path) -> None:
+    limits = Limits(queue_bytes=3_000_000, all_queue_bytes=4_000_000)
+    body = {"prompt": blocks("a" * 1_000_000)}
+    async with seated(tmp_path / "d", limits=limits) as seat:
+        await seat.prompt("never")
+        for _ in range(2):
+            await seat.post("prompt", body, 202)
+        problem = answer(refused := await seat.client.post(seat.path("prompt"), json=body), 429)
+        assert (problem["code"], problem["limit"]) == ("prompt_queue_too_large", 3_000_000)
+        assert int(refused.headers["retry-after"]) >= 1
+        other = (await seat.client.post("/session", json={})).json()["sessionId"]
+        await seat.client.post(f"/session/{other}/prompt", json={"prompt": blocks("never")})
+        answers = [await seat.client.post(f"/session/{other}/prompt", json=body) for _ in range(2)]
+        statuses = [each.status_code for each in answers]
+        assert statuses == [202, 429], "the bound of all sessions together"
 
 
 async def test_a_client_id_that_the_session_does_not_know_is_refused_and_a_known_one_is_the_originator(
@@ -241,13 +253,11 @@ async def test_a_daemon_that_is_about_to_stop_takes_no_prompt(tmp_path: Path) ->
 # -- one end -------------------------------------------------------------------------------------------------
 
 
-@VERSIONS
-@pytest.mark.requirement("R60", "R61", "R62", "R78", "G3")
-async def test_sender_and_observer_see_one_end_per_prompt_after_all_its_updates(
-    tmp_path: Path, http2: bool
-) -> None:
+@pytest.mark.guarantee("G3")
+@pytest.mark.every_log
+async def test_sender_and_observer_see_one_end_per_prompt_after_all_its_updates(tmp_path: Path) -> None:
     scripts = ["say 3 word", "tool t1\nsay 1 done", "say 1 so\nerror -32000 no", "say 2 late\nstop refusal"]
-    async with seated(tmp_path / "d", http2=http2) as seat, seat.running.client() as other:
+    async with seated(tmp_path / "d") as seat, seat.running.client() as other:
         path = seat.path("events")
         async with reading(seat.client, path) as sender, reading(other, path) as observer:
             asked = [(await seat.prompt(each, promptRequestId=n))["promptId"] for n, each in enumerate(scripts)]
@@ -276,8 +286,9 @@ def _is_last(asked: list[str]) -> Any:
     return is_last
 
 
-@pytest.mark.requirement("R64", "G8")
+@pytest.mark.guarantee("G8")
 @pytest.mark.parametrize("reads_the_answer", [True, False])
+@pytest.mark.every_log
 async def test_a_client_that_is_cut_off_after_its_prompt_changes_nothing(
     tmp_path: Path, reads_the_answer: bool
 ) -> None:
@@ -308,7 +319,8 @@ async def test_a_client_that_is_cut_off_after_its_prompt_changes_nothing(
         assert (await seat.get(f"turns/{end.prompt_id}"))["resultText"] == "done"
 
 
-@pytest.mark.requirement("G3", "R60")
+@pytest.mark.guarantee("G3")
+@pytest.mark.every_log
 async def test_three_hundred_fast_prompts_from_ten_clients_end_once_each_in_the_order_of_their_acceptance(
     tmp_path: Path,
 ) -> None:
@@ -331,6 +343,7 @@ async def test_three_hundred_fast_prompts_from_ten_clients_end_once_each_in_the_
         assert [each.prompt_id for each in of(events, ev.TurnCompleted)] == accepted
 
 
+@pytest.mark.every_log
 async def test_an_interrupting_prompt_cancels_what_runs_and_goes_next(tmp_path: Path) -> None:
     async with seated(tmp_path / "d") as seat:
         first, waiting = await seat.prompt("never"), await seat.prompt("say 1 waiting")
@@ -343,6 +356,7 @@ async def test_an_interrupting_prompt_cancels_what_runs_and_goes_next(tmp_path: 
         assert started == [each["promptId"] for each in (first, interrupting, waiting)]
 
 
+@pytest.mark.every_log
 async def test_the_callers_trace_and_meta_go_to_the_agent_with_the_prompt(tmp_path: Path) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     async with seated(tmp_path / "d") as seat:
@@ -353,7 +367,6 @@ async def test_the_callers_trace_and_meta_go_to_the_agent_with_the_prompt(tmp_pa
         assert msgspec.json.decode(accepted.meta) == {"mine": [1, None], "traceparent": trace}
 
 
-@pytest.mark.own_log("its log is in memory")
 async def test_an_observer_may_ask_and_not_prompt(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "d", log="memory") as running:
         session_id = await running.daemon.node.create(str(tmp_path))

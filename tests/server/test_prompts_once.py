@@ -1,21 +1,19 @@
-"""Accepted is accepted: one key is one prompt with one end, and a deadline holds, also over a restart."""
+"""Accepted is accepted: one key is one prompt with one end, and a deadline holds, including over a restart."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.server.reading import VERSIONS
 from tests.server.seats import blocks, seated
 from tests.support.driving import check_ends, of
 
-from turnwire.core import events as ev
+from turnwire.session import events as ev
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
-@pytest.mark.requirement("G7")
+@pytest.mark.guarantee("G7")
 async def test_the_same_key_is_one_prompt_and_another_body_is_refused(tmp_path: Path) -> None:
     async with seated(tmp_path / "d") as seat:
         key = {"Idempotency-Key": "k" * 255}
@@ -34,16 +32,14 @@ async def test_the_same_key_is_one_prompt_and_another_body_is_refused(tmp_path: 
         assert len(of(await seat.events(), ev.PromptAccepted)) == 1
 
 
-@VERSIONS
-@pytest.mark.requirement("G7", "G3")
-async def test_an_accepted_prompt_is_one_prompt_with_one_end_over_a_restart(tmp_path: Path, http2: bool) -> None:
-    options: dict[str, Any] = {"http2": http2}
+@pytest.mark.guarantee("G7", "G3")
+async def test_an_accepted_prompt_is_one_prompt_with_one_end_over_a_restart(tmp_path: Path) -> None:
     keys = [{"Idempotency-Key": f"k{n}"} for n in range(3)]
     bodies = [{"prompt": blocks(text)} for text in ("say 1 done", "never", "say 1 waited")]
-    async with seated(tmp_path / "d", "s1", **options) as seat:
+    async with seated(tmp_path / "d", "s1") as seat:
         before = [await seat.post("prompt", body, 202, **key) for body, key in zip(bodies, keys, strict=True)]
         await seat.until(ev.TurnStarted, before[1]["promptId"])
-    async with seated(tmp_path / "d", "s1", **options) as seat:
+    async with seated(tmp_path / "d", "s1") as seat:
         after = [await seat.post("prompt", body, 202, **key) for body, key in zip(bodies, keys, strict=True)]
         for one, other in zip(before, after, strict=True):
             assert (one["promptId"], one["lastEventId"]) == (other["promptId"], other["lastEventId"])

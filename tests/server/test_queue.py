@@ -1,4 +1,6 @@
-"""The queue over HTTP: anybody sees it, edits, moves, removes and holds what waits, and it outlives a restart."""
+"""The queue over HTTP: any client can view, edit, move, remove and hold queued prompts, and it survives a
+restart.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.reading import VERSIONS
 from tests.server.seats import Seat, blocks, seated
 from tests.support.driving import check_ends, of
 
-from turnwire.core import events as ev
+from turnwire.session import events as ev
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
@@ -22,14 +23,13 @@ async def texts(seat: Seat) -> list[str]:
 
 
 async def busy(seat: Seat, *waiting: str) -> tuple[str, list[str]]:
-    """A turn that never ends, and prompts that wait behind it."""
+    """Start a turn that never ends, and queue prompts after it."""
     running = (await seat.prompt("never"))["promptId"]
     return running, [(await seat.prompt(each))["promptId"] for each in waiting]
 
 
-@VERSIONS
-async def test_what_waits_is_listed_edited_moved_and_removed_by_anybody(tmp_path: Path, http2: bool) -> None:
-    async with seated(tmp_path / "d", http2=http2) as seat, seat.running.client() as other_client:
+async def test_what_waits_is_listed_edited_moved_and_removed_by_anybody(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d") as seat, seat.running.client() as other_client:
         other = seat._replace(client=other_client)
         running, (first, second, third) = await busy(seat, "say 1 a", "say 1 b", "say 1 c")
         [entry, *_] = (await other.get("queue"))["prompts"]
@@ -112,7 +112,7 @@ async def test_pending_prompts_are_the_running_one_and_those_that_wait(tmp_path:
         assert removed.stop_reason == "cancelled"
 
 
-@pytest.mark.requirement("G7")
+@pytest.mark.guarantee("G7")
 async def test_the_queue_is_kept_over_a_restart_with_its_order_and_its_edits(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat:
         _, (first, second, third) = await busy(seat, "say 1 a", "say 1 b", "say 1 c")

@@ -1,4 +1,4 @@
-"""What an idle reader costs the daemon, as the kernel counts it: a stream, and a client with a socket."""
+"""Memory of an idle reader in the daemon, as the kernel counts it: a stream, and a client with a socket."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.patience import LONG_S
 from tests.server.serving import Serving, serving
 from websockets.asyncio.client import ClientConnection, connect
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G10")]
+pytestmark = [pytest.mark.full("measures memory"), pytest.mark.anyio, pytest.mark.guarantee("G10")]
 
 READERS = 400
 ATTACHED = 150
-"""Fewer: each that comes is told to all that are there."""
+"""Fewer: each new one is announced to all others."""
 STREAM_KB, SOCKET_KB, ATTACHED_KB = 15, 26, 40
-"""Six, sixteen and thirty-four were measured; a process takes memory in steps of its own."""
+"""Six, sixteen and thirty-four were measured; a process allocates memory in larger steps."""
 
 Opened = asyncio.StreamWriter | ClientConnection
 
@@ -67,7 +67,7 @@ async def test_an_idle_reader_is_small(
 ) -> None:
     async with serving(tmp_path / "d") as daemon:
         with anyio.fail_after(LONG_S):
-            # What the first ones need is needed once.
+            # Memory for the first ones is needed only once.
             opened = [await open_one(daemon) for _ in range(count // 4)]
             before_mb = daemon.memory_mb()
             opened += [await open_one(daemon) for _ in range(count)]

@@ -1,7 +1,7 @@
-"""The server against its own document: whatever is sent, the answer is one that the document names.
+"""The server against its own document: for any request, the response is one that the document names.
 
-A real daemon with a real agent, asked over HTTP with bodies, queries and headers made from the document, right ones
-and wrong ones. The sessions in the paths are mostly there.
+A real daemon with a real agent, called over HTTP with bodies, queries and headers generated from the document,
+valid and invalid ones. The sessions in the paths mostly exist.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
 
 document: Any = schemathesis.openapi.from_dict(openapi(ENDPOINTS))
 schema: Any = document.exclude(
-    # These do not end by themselves, and the last would take the credential away.
+    # These do not end by themselves, and the last would delete the credential.
     path_regex="/events$|/services$|/logout$"
 )
 
@@ -65,7 +65,6 @@ def session_id(running: Running) -> str:
     return httpx.post(f"{running.url}/session", json={}, headers=headers).json()["sessionId"]
 
 
-@pytest.mark.requirement("R58", "R68")
 @schema.parametrize()
 @settings(
     max_examples=EXAMPLES,

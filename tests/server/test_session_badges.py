@@ -1,4 +1,4 @@
-"""The list of sessions tells what each of them does, true up to an event, and a stream goes on from there."""
+"""The list of sessions reports the state of each, valid up to an event, and a stream continues from there."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.server.reading import MARKERS, open_session, reading
 from tests.server.seats import Seat, answer, seated
 from tests.support.daemons import SCRIPTED, running_daemon
 
-from turnwire.core import events as ev
 from turnwire.limits import Limits
+from turnwire.session import events as ev
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 QUIET: dict[str, Any] = {
     "state": "idle",
@@ -96,9 +96,9 @@ async def test_children_and_background_work_are_counted(tmp_path: Path) -> None:
         assert badges(await listed(seat)) == QUIET | {"backgroundCount": 1}
 
 
-@pytest.mark.requirement("G9")
+@pytest.mark.guarantee("G9")
 async def test_a_list_and_a_stream_that_was_opened_before_it_are_the_whole(tmp_path: Path) -> None:
-    """What a page does: open the stream, list page by page, and drop what an entry has in it already."""
+    """The steps of a page: open the stream, list page by page, and drop events that an entry already includes."""
     async with running_daemon(tmp_path / "d") as running, running.client() as client:
         names = [await open_session(running, f"s{number}") for number in range(5)]
         seats = [Seat(running, client, each) for each in names]

@@ -1,4 +1,4 @@
-"""Coming back to a session and going on from one: what load and resume tell, and what a fork is."""
+"""Returning to a session and forking one: the updates of load and resume, and the contents of a fork."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tests.server.seats import Seat, answer, seated
 from tests.support.daemons import SCRIPTED, running_daemon
 from tests.support.driving import events_of
 
-from turnwire.core import events as ev
 from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
-from turnwire.server.streams import history
+from turnwire.server.readers import history
+from turnwire.session import events as ev
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 def texts(envelopes: list[dict[str, Any]], kind: str = "agent_message_chunk") -> str:
-    """The words of one kind in a history, joined."""
+    """Return the text of one kind in a history, joined."""
     updates = [each["data"]["update"] for each in envelopes if each["type"] == "session_update"]
     return "".join(each["content"]["text"] for each in updates if each["sessionUpdate"] == kind)
 
@@ -31,7 +31,6 @@ async def told_by_the_stream(seat: Seat) -> list[dict[str, Any]]:
     return [each.envelope for each in seen[:-1]]
 
 
-@pytest.mark.requirement("R68")
 async def test_resume_attaches_a_client_and_tells_where_to_go_on(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat:
         done = await seat.run("say 2 word")

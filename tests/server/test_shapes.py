@@ -1,7 +1,7 @@
-"""REST in one shape, whatever the agent speaks: raw HTTP readers of agents of both versions in both shapes.
+"""REST in one shape, for every version of the agent: raw HTTP readers of agents of both versions in both shapes.
 
-Live, replayed, and cut behind every event: each reads the same under the same ids. R100: and each event of a turn
-names who prompted it.
+Live, replayed, and cut after every event: each reads the same under the same ids. And each event of a turn names
+the prompting client.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import pytest
 from tests.server.reading import MARKERS, Reader, Seen, after, ended, is_end, reading
 from tests.server.seats import Seat, answer, blocks, seated
 from tests.support.daemons import SCRIPTED
-from tests.unit.core.translate.speaking import complaints
+from tests.unit.projections.translate.speaking import complaints
 
-from turnwire.core import events as ev
 from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
+from turnwire.session import events as ev
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 Json = dict[str, Any]
 PROFILES = pytest.mark.parametrize("profile", ["v1", "v1plus", "v2"])
@@ -44,7 +44,7 @@ def command(profile: str) -> tuple[str, ...]:
 
 
 def script(profile: str) -> str:
-    """A terminal of a v1 agent is one of its client, and here is none."""
+    """A v1 agent's terminal is one of its client, and here there is none."""
     return SCRIPT if profile == "v2" else SCRIPT.replace("terminal ls\n", "")
 
 
@@ -61,7 +61,7 @@ async def converse(seat: Seat, profile: str) -> None:
 
 
 async def replayed(seat: Seat, acp: str, offset: int) -> list[Json]:
-    """What the stream replays after an event."""
+    """Return the stream's replay after an event."""
     path = seat.path(f"events?acp={acp}")
     async with reading(seat.client, path, **after(offset)) as reader:
         seen = await reader.until(lambda each: each.type == "replay_complete")
@@ -82,7 +82,7 @@ def kinds(envelopes: list[Json]) -> set[str]:
 
 
 def behind(envelopes: list[Json], offset: int) -> list[Json]:
-    """What comes after an event: parts of the next one stand before its number."""
+    """Return the frames after an event: parts of the next one precede its number."""
     places = [place for place, each in enumerate(envelopes, 1) if each.get("id") == offset]
     return envelopes[places[0] :] if places else envelopes
 
@@ -90,7 +90,7 @@ def behind(envelopes: list[Json], offset: int) -> list[Json]:
 # -- streams -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R59", "R75", "R76", "G9", "G11")
+@pytest.mark.guarantee("G9", "G11")
 @PROFILES
 @SHAPES
 async def test_live_replayed_and_cut_behind_every_event_a_reader_is_told_the_same(
@@ -113,7 +113,7 @@ async def test_live_replayed_and_cut_behind_every_event_a_reader_is_told_the_sam
             assert now[: len(behind(told, offset))] == behind(told, offset)
 
 
-@pytest.mark.requirement("R68", "G11")
+@pytest.mark.guarantee("G11")
 @PROFILES
 async def test_by_default_a_reader_is_told_what_a_v1_agent_would_say(tmp_path: Path, profile: str) -> None:
     async with seated(tmp_path / "d", "s1", agent=command(profile)) as seat:
@@ -153,7 +153,6 @@ async def test_on_request_a_reader_is_told_what_a_v2_agent_would_say(tmp_path: P
     assert [each["configId"] for each in started["offers"]["configOptions"]] == ["mode", "model"]
 
 
-@pytest.mark.requirement("R68")
 async def test_a_message_of_several_blocks_is_told_piece_by_piece_and_counts_once(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat:
         prompt_id = (await seat.post("prompt", {"prompt": [*blocks("one"), *blocks("two")]}, 202))["promptId"]
@@ -168,7 +167,7 @@ async def test_a_message_of_several_blocks_is_told_piece_by_piece_and_counts_onc
     assert all(each["promptId"] == prompt_id and each["author"] for each in (*pieces, message))
 
 
-@pytest.mark.requirement("G3")
+@pytest.mark.guarantee("G3")
 @pytest.mark.parametrize(("profile", "acp"), [("v1plus", "1"), ("v1plus", "2"), ("v2", "1"), ("v2", "2")])
 async def test_what_repeats_the_turns_own_events_tells_nobody_anything(
     tmp_path: Path, profile: str, acp: str
@@ -213,30 +212,6 @@ async def test_what_was_held_back_of_a_tool_call_comes_before_the_end_of_its_tur
     assert len(held["data"]["update"]["content"]) == 21
 
 
-@pytest.mark.requirement("G11")
-@PROFILES
-@SHAPES
-async def test_many_sessions_on_one_connection_are_told_in_the_shape_that_is_asked(
-    tmp_path: Path, profile: str, acp: str
-) -> None:
-    async with seated(tmp_path / "d", "s1", agent=command(profile)) as seat:
-        path = f"/events?session=s1&acp={acp}"
-        async with reading(seat.client, path) as reader:
-            await converse(seat, profile)
-            head = await ended(seat.running, seat.session_id)
-            seen = await reader.until(lambda each: each.envelope.get("id") == head)
-        told = [each.envelope for each in seen]
-        start = next(each["id"] for each in told if "id" in each) - 1
-        assert told == behind(await replayed(seat, acp, 0), start)
-        for place, each in enumerate(seen[:-1]):
-            if "id" not in each.envelope:
-                continue
-            # Its id is the cursor behind all that the event is told as.
-            async with reading(seat.client, path, **after(each.id)) as reader:
-                again = await reader.until(lambda one: one.envelope.get("id") == head)
-            assert [one.envelope for one in again] == told[place + 1 :]
-
-
 async def test_a_shape_that_is_none_is_refused(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat:
         for route in ("events", "transcript", "export", "permissions"):
@@ -245,64 +220,6 @@ async def test_a_shape_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 # -- who prompted --------------------------------------------------------------------------------------------
-
-
-async def a_turn_of_two_people(seat: Seat) -> tuple[Json, str]:
-    """Ann prompts twice; Bob answers for her, then cancels what waits and what runs. Gives Ann's names."""
-    ann = await seat.attach("ann")
-    tokens = seat.running.daemon.tokens
-    headers = {
-        name: {"Authorization": f"Bearer {(await tokens.issue(name, Role.CONTROLLER))[1]}"}
-        for name in ("ann", "bob")
-    }
-    headers["ann"]["Turnwire-Client-Id"] = ann
-    opened = answer(await seat.client.post(seat.path("resume"), json={}, headers=headers["bob"]), 200)
-    headers["bob"]["Turnwire-Client-Id"] = opened["clientId"]
-
-    async def post(who: str, rest: str, body: object, status: int) -> Any:
-        return answer(await seat.client.post(seat.path(rest), json=body, headers=headers[who]), status)
-
-    prompts = [
-        (await post("ann", "prompt", {"prompt": blocks(text)}, 202))["promptId"]
-        for text in ("say 1 a\nask t1 allow_once\nnever", "say 1 never")
-    ]
-    asked = await seat.until(ev.PermissionRequested, prompts[0])
-    chosen = {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
-    await post("bob", f"permissions/{asked.request_id}", chosen, 200)
-    await seat.until(ev.TurnUnblocked, prompts[0])
-    await seat.client.delete(seat.path(f"queue/{prompts[1]}"), headers=headers["bob"])
-    await seat.end(prompts[1])
-    await post("bob", "cancel", {"promptId": prompts[0]}, 204)
-    await seat.end(prompts[0])
-    return {"author": "ann", "originatorClientId": ann}, opened["clientId"]
-
-
-@pytest.mark.requirement("R100")
-@PROFILES
-@pytest.mark.parametrize("acp", ["1", "2", "agent"])
-async def test_every_event_of_a_turn_names_who_prompted_it(tmp_path: Path, profile: str, acp: str) -> None:
-    """Live, from every cursor, and after a restart. What somebody else did has that one's name."""
-    async with seated(tmp_path / "d", "s1", agent=command(profile)) as seat:
-        ann, bob = await a_turn_of_two_people(seat)
-        head = await ended(seat.running, seat.session_id)
-        told = await replayed(seat, acp, 0)
-        for offset in range(head):
-            assert await replayed(seat, acp, offset) == behind(told, offset)
-    of_turns = [each for each in told if "promptId" in each]
-    assert {each["type"] for each in of_turns} >= {
-        *("prompt_accepted", "session_update", "state_changed", "prompt_sent", "permission_request"),
-        *("permission_resolved", "pending_prompt_added", "prompt_cancelled", "turn_complete"),
-    }
-    for each in of_turns:
-        assert each["originatorClientId"] == ann["originatorClientId"], each
-        is_bobs = each["type"] in {"prompt_cancelled", "permission_resolved"}
-        assert each["author"] == ("bob" if is_bobs else "ann"), each
-        if is_bobs:
-            assert each["data"]["clientId"] == bob
-    async with seated(tmp_path / "d", "s1", agent=command(profile)) as seat:
-        for offset in (0, head // 2, head - 1):
-            now = await replayed(seat, acp, offset)
-            assert [each for each in now if each.get("id", 0) <= head and each in told] == behind(told, offset)
 
 
 async def test_a_turn_that_the_agent_began_was_prompted_by_nobody(tmp_path: Path) -> None:
@@ -333,33 +250,7 @@ async def test_a_turn_that_a_restart_ends_still_names_who_prompted_it(tmp_path: 
 # -- what is not a stream ------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("G11")
-@PROFILES
-@SHAPES
-async def test_loading_tells_the_history_as_the_stream_does(
-    tmp_path: Path, profile: str, acp: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with seated(tmp_path / "d", "s1", agent=command(profile)) as seat:
-        await converse(seat, profile)
-        told = await seat.post(f"load?acp={acp}")
-        stream = await replayed(seat, acp, 0)
-        assert told["liveJournal"] == stream[: len(told["liveJournal"])]
-        assert told["liveJournal"][-1]["id"] == told["lastEventId"]
-        monkeypatch.setattr("turnwire.server.streams.history.JOURNAL_EVENTS", 5)
-        short = await seat.post(f"load?acp={acp}")
-    assert [each["id"] for each in short["liveJournal"] if "id" in each][-1] == short["lastEventId"]
-    compacted = short["compactedReplay"]
-    assert compacted
-    for update in updates(compacted):
-        assert complaints(int(acp), "SessionUpdate", update) == [], update
-    names = {each.get("messageId") for each in updates(told["liveJournal"]) if "messageId" in each}
-    assert {each["messageId"] for each in updates(compacted) if "messageId" in each} <= names
-    assert all(each["author"] for each in compacted if "promptId" in each)
-    spoken = "agent_message_chunk" if acp == "1" else "agent_message"
-    assert spoken in kinds(compacted)
-
-
-@pytest.mark.requirement("G11")
+@pytest.mark.guarantee("G11")
 @PROFILES
 @SHAPES
 async def test_offers_of_the_agent_are_in_the_shape_that_is_asked(tmp_path: Path, profile: str, acp: str) -> None:
@@ -390,7 +281,7 @@ async def test_offers_of_the_agent_are_in_the_shape_that_is_asked(tmp_path: Path
         assert [each["currentValue"] for each in chosen["configOptions"] if each[named] == "mode"] == ["code"]
 
 
-@pytest.mark.requirement("G11")
+@pytest.mark.guarantee("G11")
 @PROFILES
 @SHAPES
 async def test_an_open_question_is_in_the_shape_that_is_asked(tmp_path: Path, profile: str, acp: str) -> None:
@@ -408,31 +299,6 @@ async def test_an_open_question_is_in_the_shape_that_is_asked(tmp_path: Path, pr
         assert ("title" in asked) == (acp == "2")
         assert [each["optionId"] for each in asked["options"]] == ["allow_once"]
     assert pending["action"]["title"] == "t2"
-
-
-@pytest.mark.requirement("G11")
-@PROFILES
-@SHAPES
-async def test_a_transcript_is_in_the_shape_that_is_asked(tmp_path: Path, profile: str, acp: str) -> None:
-    async with seated(tmp_path / "d", "s1", agent=command(profile)) as seat:
-        await converse(seat, profile)
-        told = await seat.get(f"transcript?acp={acp}")
-        stream = await replayed(seat, acp, 0)
-    messages = [each for each in told["items"] if each["item"] == "message"]
-    assert "".join(block["text"] for each in messages for block in each["content"] if each["role"] == "agent")
-    calls = [each for each in told["items"] if each["item"] == "tool_call"]
-    assert [each["toolCallId"] for each in calls] == ["t1", "t2"]
-    for call in calls:
-        fields = {
-            name: value
-            for name, value in call.items()
-            if name in {"toolCallId", "title", "kind", "status", "content"}
-        }
-        update = {"sessionUpdate": "tool_call" if acp == "1" else "tool_call_update", **fields}
-        assert complaints(int(acp), "SessionUpdate", update) == [], update
-    if acp == "2":
-        names = {each.get("messageId") for each in updates(stream)}
-        assert {each["messageId"] for each in messages} <= names
 
 
 async def test_an_export_is_the_log_as_it_was_said_unless_a_shape_is_asked(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The status of a session: clients, the turn, open questions and the last failure, also after a restart."""
+"""The status of a session: clients, the turn, open requests and the last failure, including after a restart."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import pytest
 from tests.server.seats import answer, seated
 from tests.support.daemons import SCRIPTED, running_daemon
 
-from turnwire.core import events as ev
+from turnwire.session import events as ev
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.requirement("R68")
 async def test_an_idle_session_has_nothing_to_tell(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat:
         await seat.run("say 1 fine")

@@ -1,4 +1,4 @@
-"""A burst reaches everybody: twenty thousand events as fast as an agent can, to one reader and to a thousand."""
+"""A burst of events as fast as an agent can send them reaches every reader."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from tests.patience import LONG_S
 from tests.server.counting import Counter, count_stream
 from tests.server.serving import more_files, serving
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("R62", "R79", "G10")]
+pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G10")]
 
 CHUNKS = 20_000
 CLOSE = 100
-"""Every so many readers look at each id."""
+"""One in this number of readers checks each id."""
 
 
-@pytest.mark.parametrize("subscribers", [1, 10, 100, 1_000])
-async def test_every_subscriber_of_a_burst_gets_every_event(tmp_path: Path, subscribers: int) -> None:
+@pytest.mark.parametrize(
+    ("subscribers", "chunks"),
+    [(1, CHUNKS), (50, CHUNKS // 4), pytest.param(1_000, CHUNKS, marks=pytest.mark.full("takes 10 s"))],
+)
+async def test_every_subscriber_of_a_burst_gets_every_event(tmp_path: Path, subscribers: int, chunks: int) -> None:
     more_files()
     async with serving(tmp_path / "d") as daemon:
         with anyio.fail_after(LONG_S):
@@ -26,12 +29,12 @@ async def test_every_subscriber_of_a_burst_gets_every_event(tmp_path: Path, subs
                 await count_stream(daemon.url, daemon.path, daemon.headers, ends=1, close=number % CLOSE == 0)
                 for number in range(subscribers)
             ]
-            await daemon.prompt(f"flood {CHUNKS}")
+            await daemon.prompt(f"flood {chunks}")
             for each in readers:
                 await each.done.wait()
         assert {each.ends for each in readers} == {1}
         assert len({each.frames for each in readers}) == 1
-        assert readers[0].frames > CHUNKS
+        assert readers[0].frames > chunks
         for each in readers[::CLOSE]:
             ids = each.ids()
             assert ids == list(range(ids[0], ids[0] + each.frames))

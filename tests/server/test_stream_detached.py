@@ -1,4 +1,4 @@
-"""A stream over HTTP/1.1 goes on without its request: no task, the same bytes, and the connection after it."""
+"""A stream over HTTP/1.1 continues without its request: no task, the same bytes, and the connection after it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tests.patience import SOON_S
 from tests.server.reading import WAIT_S, ended, open_session, prompt
 from tests.support.daemons import Running, running_daemon
 
-from turnwire.core.inputs import Close
 from turnwire.limits import Limits
-from turnwire.testing.patience import quiet
+from turnwire.session.inputs import Close
+from turnwire_testing.patience import quiet
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 END = b"0\r\n\r\n"
 
 
 class Bare:
-    """A bare connection, and all that came."""
+    """A bare connection, and all its received bytes."""
 
     def __init__(self, running: Running, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._running = running

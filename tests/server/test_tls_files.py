@@ -1,4 +1,6 @@
-"""Files that TLS cannot be served with: refused by name before anything listens, and nobody is asked to type."""
+"""Files that TLS cannot be served with: rejected by name before anything listens, without a prompt for a
+password.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ from tests.support.certificates import CURVE, self_signed
 
 from turnwire.errors import ConfigError
 from turnwire.server.listener import Tls, listen
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.full("needs openssl")]
 
 
 BAD = pytest.mark.parametrize(
@@ -45,7 +47,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
-    """Never asked."""
+    """An application that is never called."""
 
 
 @BAD

@@ -1,4 +1,4 @@
-"""A transcript in pages, the newest first: any size of page gives the whole, also while a turn goes on."""
+"""A transcript in pages, the newest first: any page size gives the whole, even while a turn continues."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import pytest
 from tests.server.reading import after, reading
 from tests.server.seats import Seat, answer, seated
 
-from turnwire.core import events as ev
-from turnwire.core.codec import decode
-from turnwire.core.envelope import read_envelope
-from turnwire.core.view import View
 from turnwire.limits import KiB, Limits
+from turnwire.projections.envelope import read_envelope
+from turnwire.projections.view import View
 from turnwire.runtime import folds
 from turnwire.server.access.identity import Role
+from turnwire.session import events as ev
+from turnwire.session.codec import decode
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 ITEMS = 5
-"""Of one talk: the prompt, the agent's message, its thought, two tool calls."""
+"""Items of one conversation: the prompt, the agent's message, its thought, two tool calls."""
 
 
 def talk(number: int = 0) -> str:
@@ -100,7 +100,7 @@ async def test_late_words_are_on_the_page_of_their_item_and_marked(tmp_path: Pat
 
 
 async def test_cursors_hold_while_a_turn_goes_on_and_page_and_stream_are_the_whole(tmp_path: Path) -> None:
-    """The newest page, what is streamed from its event on, and older pages read meanwhile are the transcript."""
+    """The newest page, the stream from its event on, and older pages read meanwhile are the transcript."""
     async with seated(tmp_path / "d", "s1") as seat:
         for number in range(5):
             await seat.run(talk(number))
@@ -120,7 +120,7 @@ async def test_cursors_hold_while_a_turn_goes_on_and_page_and_stream_are_the_who
             seen = await reader.until(lambda each: each.type == "turn_complete")
         streamed = [each.offset for each in seen if each.id and each.type != "replay_complete"]
         assert streamed == list(range(newest["lastEventId"] + 1, streamed[-1] + 1))
-        # The fold of the events before, and then of the stream, is what the daemon shows.
+        # The fold of the earlier events, and then of the stream, equals the daemon's view.
         lines = (await seat.client.get(seat.path("export"))).content.splitlines()
         view = View()
         for line in lines:

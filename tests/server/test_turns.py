@@ -1,24 +1,21 @@
-"""Turns over HTTP: what was asked, what came of it, how it ended; also after a restart or a close."""
+"""Turns over HTTP: their prompts, results and ends, including after a restart or a close."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from tests.server.reading import VERSIONS
 from tests.server.seats import answer, seated
 from tests.support.daemons import SCRIPTED
 
-from turnwire.core import events as ev
-from turnwire.core.inputs import Close
+from turnwire.session import events as ev
+from turnwire.session.inputs import Close
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 
-@VERSIONS
-@pytest.mark.requirement("R78")
-async def test_a_turn_tells_what_was_asked_and_what_came_of_it(tmp_path: Path, http2: bool) -> None:
-    async with seated(tmp_path / "d", http2=http2) as seat:
+async def test_a_turn_tells_what_was_asked_and_what_came_of_it(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d") as seat:
         asked = (await seat.prompt("tool t1\nsay 2 word", promptRequestId="7"))["promptId"]
         await seat.end(asked)
         turn = await seat.get(f"turns/{asked}")
@@ -92,7 +89,6 @@ async def test_the_list_is_in_order_and_comes_in_pages(tmp_path: Path) -> None:
             await seat.get(f"turns?{wrong}", 400)
 
 
-@pytest.mark.own_log("its log is in memory")
 async def test_an_unknown_prompt_and_an_unknown_session_are_404(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", log="memory") as seat:
         assert (await seat.get("turns/p_none", 404))["code"] == "prompt_not_found"
@@ -109,9 +105,9 @@ async def test_an_unknown_prompt_and_an_unknown_session_are_404(tmp_path: Path) 
             assert answer(unknown, 404)["code"] == "session_not_found"
 
 
-@pytest.mark.requirement("G3", "R66", "R78")
+@pytest.mark.guarantee("G3")
 async def test_results_are_readable_after_a_restart_and_after_a_close(tmp_path: Path) -> None:
-    async with seated(tmp_path / "d", "s1") as seat:
+    async with seated(tmp_path / "d", "s1", as_process=True) as seat:
         done = (await seat.run("say 1 done")).prompt_id
         failed = (await seat.run("say 1 so\nstderr oops\nexit 4")).prompt_id
         await seat.prompt("never")

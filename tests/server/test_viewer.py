@@ -18,7 +18,7 @@ from tests.support.daemons import Running, running_daemon
 from turnwire.server.routes.document import FOLDER
 from turnwire.server.routes.table import ENDPOINTS
 
-pytestmark = [pytest.mark.anyio]
+pytestmark = pytest.mark.anyio
 
 TRY_IT = "#operations-session-get_session"
 
@@ -73,12 +73,14 @@ async def test_the_page_is_off_with_rest(tmp_path: Path) -> None:
         assert (await http.get("/docs")).status_code == 404
 
 
+@pytest.mark.full("needs a browser")
 async def test_a_browser_shows_every_route_and_asks_nobody_else(browser: Browser, tmp_path: Path) -> None:
     async with opened(browser, tmp_path) as (_, page, watch):
         await expect(page.locator(".opblock")).to_have_count(len(ENDPOINTS))
         assert watch.requests
 
 
+@pytest.mark.full("needs a browser")
 async def test_a_token_given_to_the_page_lets_its_user_try_a_route(browser: Browser, tmp_path: Path) -> None:
     async with opened(browser, tmp_path) as (running, page, watch):
         watch.expect("401")
@@ -91,6 +93,7 @@ async def test_a_token_given_to_the_page_lets_its_user_try_a_route(browser: Brow
         await expect(page.locator(f"{TRY_IT} .live-responses-table")).to_contain_text("200")
 
 
+@pytest.mark.full("needs a browser")
 async def test_a_login_lets_the_browser_try_a_route_without_a_token(browser: Browser, tmp_path: Path) -> None:
     async with opened(browser, tmp_path) as (running, page, _):
         await page.goto(await running.daemon.login.login_link(running.url))

@@ -29,9 +29,9 @@ from tests.support.daemons import SCRIPTED, TOKEN
 from turnwire.cli.doctor import check_webhooks
 from turnwire.cli.reach import Reach
 from turnwire.server.settings.webhooks import WebhookEntry
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 KEY = os.urandom(32)
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
@@ -40,7 +40,7 @@ LIVES, SESSIONS, TURNS = 5, 4, 5
 
 @dataclass
 class Delivery:
-    """One request, as it came over the wire."""
+    """One request, as received on the socket."""
 
     headers: dict[str, str]
     body: bytes
@@ -54,7 +54,7 @@ class Delivery:
         return self.envelope["data"]["sessionId"]
 
     def check(self) -> None:
-        """As a receiver does that read the convention and none of our code."""
+        """Verify a request like a receiver that implements only the convention."""
         content = f"{self.headers['webhook-id']}.{self.headers['webhook-timestamp']}.".encode() + self.body
         wanted = base64.b64encode(hmac.new(KEY, content, hashlib.sha256).digest()).decode()
         assert f"v1,{wanted}" in self.headers["webhook-signature"].split(" ")
@@ -62,10 +62,10 @@ class Delivery:
 
 @dataclass
 class Receiver:
-    """A server made of a socket: answers what `answer` says, and keeps what it answered with success."""
+    """A server made of a socket: answers with `answer`, and stores the successful requests."""
 
     answer: Callable[[Delivery], str | None] = lambda _: "204 No Content"
-    """A status line, or none for no answer at all."""
+    """A status line, or None for no answer at all."""
     url: str = ""
     came: list[Delivery] = field(default_factory=list[Delivery])
     taken: list[Delivery] = field(default_factory=list[Delivery])
@@ -74,7 +74,7 @@ class Receiver:
     async def handle(self, stream: SocketStream) -> None:
         async with stream:
             reader = BufferedByteReceiveStream(stream)
-            # The daemon may leave at any byte.
+            # The daemon may disconnect at any byte.
             with suppress(anyio.IncompleteRead, anyio.BrokenResourceError):
                 while True:
                     head = (await reader.receive_until(b"\r\n\r\n", 65_536)).decode()
@@ -195,7 +195,7 @@ async def live(home: Path, config: Path, *more: str) -> Life:
     return Life(process, json.loads(line)["url"])
 
 
-@pytest.mark.own_log("its daemon is a process with a file")
+@pytest.mark.full("kills daemons")
 async def test_over_kills_every_turn_end_arrives_at_least_once_and_in_order(tmp_path: Path) -> None:
     """W1, W2: a daemon is killed between turns, in turns and while it tries again, over a hundred turns."""
     requests, refuses_all = count(), False
@@ -210,7 +210,7 @@ async def test_over_kills_every_turn_end_arrives_at_least_once_and_in_order(tmp_
         config.chmod(0o600)
         sessions: list[str] = []
         for number in range(LIVES):
-            # Of every second life nothing is taken, so the kill comes while all of it is tried again.
+            # In every second process nothing is accepted, so the kill happens while everything is retried.
             refuses_all = number % 2 == 1
             had = len(receiver.taken), len(receiver.came)
             life = await live(tmp_path, config)
@@ -255,7 +255,7 @@ def _asking(text: str) -> dict[str, Any]:
 
 
 def _check_order(receiver: Receiver, session_id: str) -> None:
-    """Without repeats, which have the same id, what was taken is in the order of the log."""
+    """Check that accepted requests, without repeats of the same id, are in the order of the log."""
     taken = {each.headers["webhook-id"]: each for each in receiver.taken if each.session_id == session_id}
     firsts = [each.envelope["id"] for each in taken.values()]
     assert firsts == sorted(set(firsts))

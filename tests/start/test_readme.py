@@ -1,76 +1,98 @@
-"""What README.md shows works as it is pasted; its picture is drawn from what the commands print."""
+"""README.md followed by a new user: its blocks in order, in a fresh clone, with few programs on the PATH."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tests.start.typed import ROOT, Block, Reader, blocks, reading
-
-from turnwire.testing.patience import WAIT_S
-from turnwire.testing.plugin import find_tool
+import pytest
+from tests.start.newcomer import ROOT, environment, make_path, megabytes
+from tests.start.test_install import MAX_MB
+from tests.start.typed import Block, blocks, reading
 
 README = ROOT / "README.md"
-SERVE = Block("console", "keeps-running", "$ turnwire serve\n…\n  stop   Ctrl-C\n\n…\n")
+SHELLS = {"sh", "bash"}
 
 
-def of(language: str) -> list[str]:
-    return [each.body for each in blocks(README) if each.language == language]
+def lists_the_folder(printed: str) -> None:
+    assert "These files are in this folder:" in printed
+    assert "pyproject.toml" in printed
+    assert re.search(r"^s_\w+\tidle\t", printed, re.MULTILINE), printed
 
 
-def serve(reader: Reader) -> None:
-    reader.follow(SERVE)
-
-
-def test_the_requests_of_the_readme_run_as_they_are_pasted(tmp_path: Path) -> None:
-    find_tool("curl")
-    [pasted] = of("bash")
-    with reading(tmp_path) as reader:
-        serve(reader)
-        said = reader.paste(pasted)
-    accepted = re.search(r'\{"promptId".*?\}', said)
-    assert accepted is not None, said
+def streams_one_turn(printed: str) -> None:
+    accepted = re.search(r'\{"promptId".*?\}', printed)
+    assert accepted is not None, printed
     prompt = json.loads(accepted[0])["promptId"]
-    events = re.findall(r"^event: (\w+)\ndata: (.*)$", said, re.MULTILINE)
+    events = re.findall(r"^event: (\w+)\ndata: (.*)$", printed, re.MULTILINE)
     ends = [json.loads(data)["promptId"] for kind, data in events if kind == "turn_complete"]
-    assert ends == [prompt], said
+    assert ends == [prompt], printed
+    assert "pyproject.toml" in printed
 
 
-def test_the_first_commands_of_the_readme_are_those_of_the_program(tmp_path: Path) -> None:
-    [install] = of("sh")
-    commands = re.findall(r"^uvx (turnwire [^#]*?) *#", install, re.MULTILINE)
-    with reading(tmp_path) as reader:
-        reader.follow(Block("console", "keeps-running", f"$ {commands[0]}\n…\n  stop   Ctrl-C\n\n…\n"))
-        reader.follow(Block("console", "", f"$ {commands[1]}\n…\nHello!…\n"))
+def prints_the_answer(printed: str) -> None:
+    assert "pyproject.toml" in printed
+    assert printed.rstrip().endswith(" end_turn"), printed
 
 
-def test_the_programs_of_the_readme_run(tmp_path: Path) -> None:
-    client, agent = of("python")
-    with reading(tmp_path) as reader:
-        serve(reader)
-        (reader.project / "ask.py").write_text(client, encoding="utf-8")
-        (reader.project / "tidy.py").write_text(agent, encoding="utf-8")
-        asked = subprocess.run(
-            [sys.executable, "ask.py"],
-            cwd=reader.project,
-            env=reader.env,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-            check=False,
-        )
-        assert asked.returncode == 0, asked.stderr
-        assert asked.stdout.endswith(" end_turn\n"), asked.stdout
-        reader.follow(
-            Block("console", "", "$ turnwire doctor -- python tidy.py | grep agent\nok   agent   python: …\n")
-        )
+def says_done(printed: str) -> None:
+    assert "Done." in printed
 
 
-def test_the_picture_is_a_picture_that_fetches_nothing() -> None:
+def finds_no_broken_rule(printed: str) -> None:
+    assert re.search(r"tidy 1\.0: \d+ passed, 0 failed", printed), printed
+
+
+PROMISED: dict[str, Callable[[str], None]] = {
+    "turnwire sessions": lists_the_folder,
+    "curl": streams_one_turn,
+    "python ask.py": prints_the_answer,
+    "tidy up": says_done,
+    "turnwire check": finds_no_broken_rule,
+}
+"""A command in a block, and the check of what the block prints."""
+
+
+@pytest.mark.full("clones the repository and installs it")
+def test_every_block_works_in_order_in_a_fresh_clone(tmp_path: Path) -> None:
+    path = make_path(tmp_path / "bin")
+    clone = tmp_path / "project" / "turnwire"
+    checked: list[str] = []
+    with reading(tmp_path, environment(tmp_path / "home", path, REPOSITORY=str(ROOT))) as reader:
+        for block in blocks(README):
+            if block.title is not None:
+                (clone / block.title).write_text(block.body, encoding="utf-8")
+            elif block.language in SHELLS and "keeps-running" in block.options:
+                reader.start(block.body, until="  stop   Ctrl-C")
+            elif block.language in SHELLS:
+                printed = reader.paste(block.body)
+                [name] = [each for each in PROMISED if each in block.body]
+                PROMISED[name](printed)
+                checked.append(name)
+    assert checked == list(PROMISED)
+    assert megabytes(clone / ".venv") < MAX_MB
+    assert not (clone / ".venv" / "bin" / "pytest").exists()
+
+
+def test_every_block_is_one_that_the_clone_test_runs() -> None:
+    def is_run(block: Block) -> bool:
+        is_promised = sum(each in block.body for each in PROMISED) == 1
+        return block.title is not None or "keeps-running" in block.options or is_promised
+
+    assert [each.body for each in blocks(README) if not is_run(each)] == []
+
+
+def test_every_make_target_of_the_readme_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = re.findall(r"`make ([a-z-]+)`", README.read_text(encoding="utf-8"))
+    assert named
+    assert [each for each in named if not re.search(rf"^{each}:", makefile, re.MULTILINE)] == []
+
+
+def test_the_terminal_picture_loads_nothing_from_elsewhere() -> None:
     [name] = re.findall(r"!\[[^]]*\]\(([^)]+)\)", README.read_text(encoding="utf-8"))
     drawn = ROOT / name
     text = "".join(ElementTree.parse(drawn).getroot().itertext()).replace("\xa0", " ")

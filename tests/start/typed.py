@@ -1,9 +1,9 @@
-"""A page of the documentation as somebody types it: its blocks in order, in a real shell, in a folder of its own.
+"""Type the blocks of a documentation page into a real shell, in order, in an empty folder.
 
-A block of the language `console` has commands behind `$ ` and under each what it prints, where `…` stands for
-anything in a line and, alone on a line, for any number of lines. With `keeps-running` behind the language its
-command stays where it is, as in another terminal. A block with `title="FILE"` is written to that file. Blocks of
-other languages are only read. The daemon's usual port is another, free one; nothing else is changed.
+A `console` block has commands after `$ ` and below each the expected output. In the output `…` stands for anything
+within a line; alone on a line it stands for any number of lines. With `keeps-running` after the language, the
+command runs in another terminal until the test ends. A block with `title="FILE"` is written to that file. Blocks in
+other languages are not run. The daemon's usual port is replaced by a free one.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from turnwire.testing.patience import WAIT_S
+from tests.patience import LONG_S
+
+from turnwire_testing.patience import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 USUAL_PORT = "4170"
 _END = "end-of-command"
+_FAILED = "line-of-block-failed"
 
 
 class Block(NamedTuple):
@@ -41,7 +44,7 @@ class Block(NamedTuple):
 
 
 class Typed(NamedTuple):
-    """A command and what the page says that it prints."""
+    """A command and its expected output."""
 
     command: str
     printed: list[str]
@@ -55,7 +58,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands(body: str) -> Iterator[Typed]:
-    """The commands of a console block. A line that ends with a backslash, or opens a quote, goes on in the next."""
+    """Yield the commands of a console block. Lines after `> ` continue the command before them."""
     typed: Typed | None = None
     for line in body.splitlines():
         if line.startswith("$ "):
@@ -72,7 +75,7 @@ def commands(body: str) -> Iterator[Typed]:
 
 
 def pattern(printed: list[str]) -> re.Pattern[str]:
-    """What these lines of a page stand for."""
+    """Compile the expected output of a page into a pattern."""
     lines = [
         r"(?:.*\n)*" if line == "…" else re.escape(line.rstrip()).replace("…", ".*") + r"[ ]*\n" for line in printed
     ]
@@ -95,34 +98,36 @@ class Shell:
         )
 
     def run(self, typed: Typed, *, keeps_running: bool = False) -> None:
-        """Type a command and hold what comes against the page."""
-        said = "".join(self._lines(typed, keeps_running))
-        assert pattern(typed.printed).fullmatch(said), f"$ {typed.command}\n{said}"
+        """Type a command and compare its output with the page."""
+        expected = pattern(typed.printed)
+        said = self.read(
+            typed.command, until=(lambda text: expected.fullmatch(text) is not None) if keeps_running else None
+        )
+        assert expected.fullmatch(said), f"$ {typed.command}\n{said}"
 
-    def _lines(self, typed: Typed, keeps_running: bool) -> Iterator[str]:
+    def read(self, command: str, until: Callable[[str], bool] | None = None, timeout_s: float = WAIT_S) -> str:
+        """Type a command; return what it prints until it ends, or until its output fulfils a condition."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{typed.command}\n" + ("" if keeps_running else f"echo; echo {_END}\n"))
+        self._process.stdin.write(f"{command}\n" + (f"echo; echo {_END}\n" if until is None else ""))
         self._process.stdin.flush()
-        watch = threading.Timer(WAIT_S, self.end)
+        watch = threading.Timer(timeout_s, self.end)
         watch.start()
         said = ""
         try:
             for line in self._process.stdout:
                 if line == f"{_END}\n":
                     # The empty line before the mark is ours, unless the output did not end with a line end.
-                    yield said.removesuffix("\n") if said.endswith("\n\n") or said == "\n" else said
-                    return
+                    return said.removesuffix("\n") if said.endswith("\n\n") or said == "\n" else said
                 said += line
-                if keeps_running and pattern(typed.printed).fullmatch(said):
-                    yield said
-                    return
-            yield said
+                if until is not None and until(said):
+                    return said
+            return said
         finally:
             watch.cancel()
 
     def end(self) -> None:
-        """End all that runs in it."""
+        """Stop the shell and everything that runs in it."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGTERM)
         self._process.wait(WAIT_S)
@@ -136,26 +141,27 @@ class Shell:
 
 
 def free_port() -> str:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return str(taken.getsockname()[1])
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return str(bound.getsockname()[1])
 
 
 class Reader:
-    """Somebody who types what is on a page."""
+    """A user who types what a page shows."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, env: dict[str, str] | None = None) -> None:
         self.folder = folder
         self.port = free_port()
         home = folder / "home"
         home.mkdir()
-        (folder / "project").mkdir()
         self.project = folder / "project"
+        self.project.mkdir()
         self.env = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(home),
             "LANG": "C.UTF-8",
             "TERM": "dumb",
+            **(env or {}),
             "TURNWIRE_PORT": self.port,
         }
         self._stack = stack
@@ -167,7 +173,7 @@ class Reader:
         return shell
 
     def here(self, text: str) -> str:
-        """The page's text with the port of this test."""
+        """Return the page's text with the port of this test."""
         return text.replace(USUAL_PORT, self.port)
 
     def follow(self, block: Block) -> None:
@@ -179,13 +185,23 @@ class Reader:
             for typed in commands(self.here(block.body)):
                 shell.run(typed, keeps_running=keeps_running)
 
+    def start(self, lines: str, until: str) -> None:
+        """Paste lines into a new terminal and wait until a line begins with the given text."""
+        said = self._terminal().read(
+            self.here(f"set -e\n{lines.strip()}"),
+            until=lambda text: f"\n{until}" in text,
+            timeout_s=LONG_S,
+        )
+        assert f"\n{until}" in said, said
+
     def paste(self, lines: str) -> str:
-        """Paste lines into the terminal; gives all that they print."""
-        typed = Typed(self.here(lines.strip()), [])
-        return "".join(self._shell._lines(typed, keeps_running=False))  # pyright: ignore[reportPrivateUsage]
+        """Paste lines into the terminal; return all output. Fails if one of the lines fails."""
+        said = self._shell.read(f"trap 'echo {_FAILED}' ERR\n{self.here(lines.strip())}")
+        assert _FAILED not in said, said
+        return said
 
 
 @contextmanager
-def reading(folder: Path) -> Generator[Reader]:
+def reading(folder: Path, env: dict[str, str] | None = None) -> Generator[Reader]:
     with ExitStack() as stack:
-        yield Reader(folder, stack)
+        yield Reader(folder, stack, env)

@@ -1,7 +1,8 @@
-"""A small `/acp` endpoint over Streamable HTTP that a test holds by the other end, frame by frame.
+"""A small `/acp` endpoint over Streamable HTTP that a test controls frame by frame.
 
-Takes POSTs and gives event streams, as a server of the protocol does, on a real socket. A test decides what is
-said, on which stream and when, whether events are numbered, which statuses are answered, and when a stream is cut.
+It accepts POSTs and returns event streams, like a server of the protocol, on a real socket. A test decides the
+content, stream and time of each event, the numbering of events, the statuses of responses, and the time when a
+stream is cut.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from turnwire.hosting.network import NetworkLink
 from turnwire.limits import Limits
-from turnwire.link.network import Inbound, NetworkLink, Outbound
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 CONNECTION = "connection-1"
 RESULT = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}
@@ -40,7 +41,7 @@ class Posted:
 
 
 class Lane:
-    """What one event stream still has to say, and what it has said."""
+    """Pending and sent events of one event stream."""
 
     def __init__(self) -> None:
         self.said: list[bytes] = []
@@ -62,7 +63,7 @@ class Endpoint:
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.lanes: dict[str | None, Lane] = defaultdict(Lane)
         self.statuses: dict[tuple[str, str | None], list[int]] = defaultdict(list)
-        """What is answered to the next requests, by HTTP method and JSON-RPC method or session."""
+        """Statuses of the next responses, by HTTP method and JSON-RPC method or session."""
         self.initialize: Callable[[Any], tuple[int, Any]] = lambda asked: (
             200,
             {"id": asked["id"], "result": RESULT},
@@ -70,7 +71,7 @@ class Endpoint:
         self.is_over = False
 
     def say(self, message: dict[str, Any], session_id: str | None = None) -> None:
-        """Say this on the stream of a session, or of the connection."""
+        """Send this on the stream of a session, or of the connection."""
         lane = self.lanes[session_id]
         lane.said.append(msgspec.json.encode({"jsonrpc": "2.0", **message}))
         lane.more.set()
@@ -155,8 +156,8 @@ class ServerEnd(NetworkLink):
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
-        self.inbound: Inbound = self._inbound
-        self.outbound: Outbound = self._outbound
+        self.inbound = self._inbound
+        self.outbound = self._outbound
         self.deleted = anyio.Event()
 
     async def _carry(self) -> None:
@@ -173,14 +174,14 @@ class ServerEnd(NetworkLink):
                 answer = b'{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1}}'
                 return Response(answer, 200, {"Acp-Connection-Id": CONNECTION}, "application/json")
             await self.inbound.room()
-            if self._is_closed or self.inbound.is_ended:
+            if self.inbound.is_ended:
                 return Response(status_code=404)
             self.inbound.put(body)
             return Response(status_code=202)
         if request.method == "DELETE":
             self.deleted.set()
             return Response(status_code=202)
-        if self.outbound.is_ended:
+        if self.outbound.broken is not None:
             return Response(status_code=404)
         return StreamingResponse(self._tell(), media_type="text/event-stream")
 

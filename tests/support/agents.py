@@ -1,6 +1,7 @@
-"""An agent played by hand: the test reads what it is sent and writes what it says, frame by frame.
+"""An agent controlled by the test, which reads its input and writes its output frame by frame.
 
-Takes a link's far end; gives requests as they come, sends any answer, update or question. Never answers by itself.
+It uses a link's far end: it returns requests as they come, and sends any answer, update or request. It never
+answers by itself.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from typing import Any
 import anyio
 import msgspec
 
-from turnwire.link.memory import MemoryLink, memory_pair
-from turnwire.runtime.source import LinkedAgent
-from turnwire.testing.patience import WAIT_S
+from turnwire.hosting.memory import MemoryLink, memory_pair
+from turnwire.hosting.source import LinkedAgent
 from turnwire.wire.jsonrpc import Notification, Request, Result, decode
+from turnwire_testing.patience import WAIT_S
 
 V1: dict[str, Any] = {"protocolVersion": 1, "agentCapabilities": {}}
 READY: dict[str, Any] = {"protocolVersion": 1, "agentCapabilities": {"sessionCapabilities": {"ready": {}}}}
@@ -48,7 +49,7 @@ class HandAgent:
         return self._arrived.pop(0)
 
     def waiting(self) -> int:
-        """How many frames have arrived that nobody has looked at. The link must be quiet."""
+        """Return the number of arrived frames that were not read. The link must be quiet."""
         return len(self._arrived) + self.link.waiting
 
     async def answer(self, method: str, result: object) -> Request:
@@ -78,7 +79,7 @@ class HandAgent:
 
 
 class HandSource:
-    """A source whose agents are played by the test, in the order they are asked for."""
+    """A source whose agents are controlled by the test, in the order in which they are requested."""
 
     def __init__(self, max_frames: int = 1024) -> None:
         self._max_frames = max_frames

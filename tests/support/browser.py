@@ -1,9 +1,8 @@
-"""The browser of tests: Debian's Chromium, driven by Playwright, with a watch over what its pages do.
+"""The browser of tests: Debian's Chromium, driven by Playwright, with a record of its pages' actions.
 
-Never a browser that Playwright has downloaded. Every wait is bounded: Playwright's own, and `expect`'s. A context
-that ends without an error must have a clean record: nothing thrown, nothing said on the console, nothing
-forbidden by a policy, no request that failed, none to another origin. A test that causes such a thing says so
-beforehand.
+A browser downloaded by Playwright is never used. Every wait is bounded: Playwright's own, and `expect`'s. A context
+that ends without an error must have a clean record: no exception, no console output, no policy violation, no failed
+request, no request to another origin. A test that causes such an event declares it beforehand.
 """
 
 from __future__ import annotations
@@ -27,8 +26,9 @@ from playwright.async_api import (
     expect,
 )
 
-from turnwire.testing.patience import WAIT_S
-from turnwire.testing.plugin import find_tool
+from turnwire.server.access.login import PAGE_KEY
+from turnwire_testing.patience import WAIT_S
+from turnwire_testing.plugin import find_tool
 
 WAIT_MS = WAIT_S * 1000
 FLAGS = ("--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update")
@@ -36,22 +36,22 @@ DESKTOP = ViewportSize(width=1280, height=800)
 PHONE = ViewportSize(width=360, height=740)
 TELLING = """document.addEventListener("securitypolicyviolation", event =>
     console.error(`policy: ${event.violatedDirective} forbids ${event.blockedURI} in ${event.sourceFile}`))"""
-"""Chromium says most of what a policy forbids on the console, and not all."""
+"""Chromium reports most policy violations on the console, but not all."""
 LEFT = "net::ERR_ABORTED"
-"""How a request ends whose page went elsewhere, or which the page itself gave up."""
+"""The error of a request whose page navigated away, or which the page itself aborted."""
 IN_THE_PAGE = ("data:", "blob:", "about:")
 
 
 class Watch:
-    """What the pages of a context did."""
+    """The recorded actions of a context's pages."""
 
     def __init__(self, *origins: str) -> None:
         self.origins = origins
-        """Whom they may ask; without one, anybody."""
+        """Origins that the pages may request; if unset, any."""
         self.requests: list[str] = []
-        """The address of each request, but for what is in the page itself."""
+        """The address of each request, except for content in the page itself."""
         self.complaints: list[str] = []
-        """Errors nobody caught, warnings and errors of the console, what a policy forbade, requests that failed."""
+        """Uncaught errors, warnings and errors of the console, policy violations, failed requests."""
         self._expected: list[re.Pattern[str]] = []
 
     def expect(self, pattern: str) -> None:
@@ -99,7 +99,7 @@ def need_browser() -> str:
 
 @asynccontextmanager
 async def running_browser(program: str) -> AsyncGenerator[Browser]:
-    """A browser with a profile of its own that is gone afterwards. Ask `need_browser` first."""
+    """Run a browser with a temporary profile. Use `need_browser` first."""
     expect.set_options(timeout=WAIT_MS)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program, args=FLAGS, timeout=WAIT_MS)
@@ -109,11 +109,19 @@ async def running_browser(program: str) -> AsyncGenerator[Browser]:
             await browser.close()
 
 
+async def page_key(page: Page) -> dict[str, str]:
+    """Return the header with the half of the login that this origin stores; empty if it stores none."""
+    key = await page.evaluate("localStorage.getItem('turnwire key /')")
+    return {} if key is None else {PAGE_KEY: key}
+
+
 @asynccontextmanager
 async def watched(
     browser: Browser, *origins: str, viewport: ViewportSize = DESKTOP, **options: Any
 ) -> AsyncGenerator[tuple[BrowserContext, Watch]]:
-    """A context, which is what one user has: cookies, storage and workers of its own. Its end must be clean."""
+    """Open a context, which corresponds to one user: separate cookies, storage and workers. Its end must be
+    clean.
+    """
     context = await browser.new_context(viewport=viewport, **options)
     watch = Watch(*origins)
     try:
@@ -124,14 +132,16 @@ async def watched(
         for page in context.pages:
             await _heard_out(page)
     finally:
-        # A page whose script never rests would keep its context open for ever.
+        # A page whose script never ends would block the close of its context indefinitely.
         with anyio.fail_after(WAIT_S, shield=True):
             await context.close()
     assert not watch.unexpected, "the pages were not clean:\n" + "\n".join(watch.unexpected)
 
 
 async def _heard_out(page: Page) -> None:
-    """Return once all that the page has said until now was heard: what is told behind it is, too."""
+    """Return once all earlier messages of the page were received: messages arrive in order, so the answer to a
+    later one proves it.
+    """
     if not page.is_closed():
         with anyio.fail_after(WAIT_S):
             await page.evaluate("0")

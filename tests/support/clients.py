@@ -1,4 +1,4 @@
-"""A client of the SDK with a scripted agent of its own or behind a daemon. Every test in it is bounded."""
+"""A client of the SDK with a private scripted agent or a daemon in between. Every test in it is bounded."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeAlias
 
 import anyio
+import pytest
 from tests.support.played import serving
 
 from turnwire.client import Client, Session, connect
@@ -18,9 +19,9 @@ from turnwire.log import EventLog
 from turnwire.server.app import create_app
 from turnwire.server.daemon import open_daemon
 from turnwire.server.settings.declared import Settings
-from turnwire.testing import AgentOptions, ManualClock, Profile
-from turnwire.testing.patience import WAIT_S
-from turnwire.testing.scripted.agent import ScriptedSource
+from turnwire_testing import AgentOptions, ManualClock, Profile
+from turnwire_testing.patience import WAIT_S
+from turnwire_testing.scripted.agent import ScriptedSource
 
 
 class SdkSession(NamedTuple):
@@ -32,11 +33,16 @@ class SdkSession(NamedTuple):
     cwd: str = "/work"
     """A directory in which sessions may work."""
     name: str = "sdk"
-    """Who we are, as the log tells it."""
+    """The client's name in the log."""
 
 
 Connected: TypeAlias = Callable[..., AbstractAsyncContextManager[SdkSession]]
 """`async with connected(profile, options, limits=…) as seat`."""
+
+EACH_DIALECT = pytest.mark.parametrize(
+    ("connected", "profile"), [("embedded", "v1"), ("http", "v1plus"), ("http", "v2")], indirect=["connected"]
+)
+"""Run a test with each dialect of the agent, embedded and over HTTP."""
 
 TOKEN = "a-token-for-tests-0123456789"
 
@@ -50,7 +56,7 @@ async def seated(
     log: EventLog | None = None,
     clock: ManualClock | None = None,
 ) -> AsyncGenerator[SdkSession]:
-    """A client, its scripted agent and one session; time stands still if a clock is given."""
+    """Provide a client, its scripted agent and one session; if a clock is given, time stops."""
     with anyio.fail_after(WAIT_S):
         async with (
             ScriptedSource(profile, options) as source,
@@ -63,7 +69,7 @@ async def seated(
 async def seated_over_http(
     profile: Profile = "v1", options: AgentOptions | None = None, *, limits: Limits | None = None
 ) -> AsyncGenerator[SdkSession]:
-    """The same with a daemon in between, reached over a socket."""
+    """Provide the same with a daemon in between, reached over a socket."""
     limits = limits or Limits()
     with TemporaryDirectory() as folder, anyio.fail_after(WAIT_S):
         settings = replace(Settings(), log="memory", token=TOKEN, cwd=(Path(folder),))
@@ -77,5 +83,5 @@ async def seated_over_http(
 
 
 def script(*lines: str) -> str:
-    """A prompt that is a script of the agent."""
+    """Return a prompt that is a script of the agent."""
     return "\n".join(lines)

@@ -15,19 +15,19 @@ from tests.support.agents import HandSource
 from tests.support.owners import Cluster
 
 from turnwire.errors import LinkBroken, NodeUnreachable
+from turnwire.hosting.memory import MemoryLink, memory_pair
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.link.memory import MemoryLink, memory_pair
 from turnwire.log import EventLog
 from turnwire.log.owners import Life
-from turnwire.runtime.elsewhere import Elsewhere
 from turnwire.runtime.node import Node, open_node
+from turnwire.runtime.remote_sessions import RemoteSessions
 from turnwire.server.cluster.link import NodeLinks
-from turnwire.testing import ManualClock
+from turnwire_testing import ManualClock
 
 
 class Cut(Enum):
-    """When the cable is cut: with a frame in it, or right behind one that arrived."""
+    """Time at which the cable is cut: with a frame in it, or directly after one that arrived."""
 
     IN = auto()
     BEHIND = auto()
@@ -40,7 +40,7 @@ class Cable:
         self.frames = 0
         self.cut_at: tuple[int, Cut] | None = None
         self.is_gone = False
-        """Nobody can dial any more."""
+        """True if no node can dial any more."""
         self.is_gone_after_cut = False
         self.is_there = True
         self.ends: list[CableEnd] = []
@@ -61,7 +61,7 @@ class Cable:
 
 
 class CableEnd:
-    """One end: a link that is carried."""
+    """One end of the cable, as a link."""
 
     def __init__(self, cable: Cable, link: MemoryLink) -> None:
         self._cable = cable
@@ -112,7 +112,7 @@ class Pair:
 
     def lives(self) -> list[Life]:
         return [
-            Life(number, each.name, each.place, "http://x", "secret", "0", each.beat, each.draining)
+            Life(number, each.name, each.place, "http://x", "", "0", each.beat, each.draining)
             for number, each in self.cluster.lives.items()
             if not each.gone
         ]
@@ -126,7 +126,7 @@ class Pair:
         log = self.owners[life].log
         source, owners = self.sources[life], self.owners[life]
         async with open_node(log, source, owners=owners, clock=self.clock, limits=limits) as node:
-            node.join(Elsewhere(life, self.links[life], log, self.clock, limits))
+            node.join(RemoteSessions(life, self.links[life], log, self.clock, limits))
             self.nodes[life] = node
             self.links[life].serve(node)
             yield node
@@ -134,7 +134,7 @@ class Pair:
 
 @asynccontextmanager
 async def linked_pair(limits: Limits | None = None) -> AsyncGenerator[Pair]:
-    """Two nodes, whose agents the test plays; the first one owns `s1`."""
+    """Return two nodes, whose agents the test plays; the first one owns `s1`."""
     limits, pair = limits or Limits(), Pair()
     async with anyio.create_task_group() as tasks:
         for life in (1, 2):

@@ -1,9 +1,9 @@
-"""A TCP proxy that cuts: each connection is closed hard after so many bytes of the answer.
+"""A TCP proxy that cuts: each connection is reset after a number of bytes of the answer.
 
-Takes the address of a real server and a plan of byte counts, one for each connection; connections beyond the plan
-are left alone. With a `mark`, the plan counts how often that is in the answer, and the cut is right behind it.
-`refusing` closes every new connection at once, as a server that is being restarted does. Never looks further into
-the bytes, never outlives its `async with`.
+Its arguments are the address of a real server and a plan of byte counts, one for each connection; connections
+beyond the plan are not cut. With a `mark`, the plan counts its occurrences in the answer, and the cut is directly
+after it. `refusing` closes every new connection at once, like a server that is being restarted. The bytes are not
+inspected any further, and the proxy never outlives its `async with`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import anyio
 from anyio.abc import SocketAttribute, SocketStream
 
 _RESET = struct.pack("ii", 1, 0)
-"""A close that is a reset: the other side hears of it at once, also with bytes on the way."""
+"""A close that is a reset: the other side is notified at once, even with bytes in flight."""
 
 
 class CuttingProxy:
@@ -37,7 +37,7 @@ class CuttingProxy:
         self._open: set[anyio.CancelScope] = set()
 
     def cut_all(self) -> None:
-        """Cut what is open now."""
+        """Cut all open connections."""
         for scope in self._open:
             scope.cancel()
 
@@ -94,7 +94,7 @@ class CuttingProxy:
                 return
 
     def _place(self, piece: bytes, left: int) -> tuple[int | None, int]:
-        """Where in a piece the cut is, if it is there; and what is left to count then."""
+        """Return the position of the cut in these bytes, if it is there, and the remaining count."""
         if self._mark is None:
             return (left if len(piece) >= left else None), left - len(piece)
         place = 0
@@ -110,7 +110,7 @@ def _reset(stream: SocketStream) -> None:
 
 @asynccontextmanager
 async def cutting(target: str, cuts: Iterable[int] = (), mark: bytes | None = None) -> AsyncGenerator[CuttingProxy]:
-    """A proxy on a free port that is gone at the end of the block."""
+    """Run a proxy on a free port until the end of the block."""
     proxy = CuttingProxy(target, cuts, mark)
     async with (
         await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,

@@ -1,7 +1,7 @@
-"""A node with a scripted agent, driven by a test: short words for what clients do and what the log then says.
+"""A node with a scripted agent, driven by a test: short functions for clients' actions and for reading the log.
 
-Takes a log, a profile and options of the agent; gives a `World` with one session. Never looks into the node:
-what it tells comes from answers, from following and from the log. Every wait is bounded.
+The input is a log, a profile and options of the agent; the result is a `World` with one session. It never inspects
+the node: all observations come from answers, from following and from the log. Every wait is bounded.
 """
 
 from __future__ import annotations
@@ -14,11 +14,6 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from turnwire.core import events as ev
-from turnwire.core.codec import decode
-from turnwire.core.ending import Cancelled
-from turnwire.core.inputs import AnswerPermission, Cancel, Prompt, Settle, WhenBusy
-from turnwire.core.queue import Accepted
 from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog
@@ -26,9 +21,14 @@ from turnwire.log.base import Position, Stored
 from turnwire.log.owners import Owners
 from turnwire.runtime.follow import Page
 from turnwire.runtime.node import Node, open_node
-from turnwire.testing import AgentOptions, ManualClock, Profile
-from turnwire.testing.patience import WAIT_S, quiet
-from turnwire.testing.scripted.agent import ScriptedSource
+from turnwire.session import events as ev
+from turnwire.session.codec import decode
+from turnwire.session.ending import Cancelled
+from turnwire.session.inputs import AnswerPermission, Cancel, Prompt, Settle, WhenBusy
+from turnwire.session.queue import Accepted
+from turnwire_testing import AgentOptions, ManualClock, Profile
+from turnwire_testing.patience import WAIT_S, quiet
+from turnwire_testing.scripted.agent import ScriptedSource
 
 IDLE_S = Limits().idle_unload_s
 
@@ -45,7 +45,7 @@ def prompt(text: str, prompt_id: str = "p1", when: WhenBusy = WhenBusy.QUEUE, ke
 
 
 async def fall_idle(clock: ManualClock) -> None:
-    """Time enough for what is idle to be put away."""
+    """Advance the time until idle sessions are unloaded."""
     for _ in range(3):
         await quiet()
         clock.advance(IDLE_S / 2)
@@ -53,10 +53,11 @@ async def fall_idle(clock: ManualClock) -> None:
 
 
 async def stored(log: EventLog, session_id: SessionId) -> list[Stored]:
-    """All that the log keeps of a session."""
+    """Return all stored events of a session; its owner may append between the two reads."""
     head = await log.head(session_id)
     page = await log.read(session_id, Position(head.epoch, head.first - 1), max_events=1_000_000, max_bytes=1 << 30)
-    assert [each.offset for each in page] == list(range(head.first, head.head + 1))
+    assert len(page) > head.head - head.first
+    assert [each.offset for each in page] == list(range(head.first, head.first + len(page)))
     return page
 
 
@@ -69,7 +70,7 @@ def of(events: list[ev.AnyEvent], kind: type[Event]) -> list[Event]:
 
 
 def texts(events: list[ev.AnyEvent], prompt_id: str | None = None) -> list[str]:
-    """What the agent said, of one turn or of all."""
+    """Return the agent's text, of one turn or of all."""
     return [
         msgspec.json.decode(each.update)["content"]["text"]
         for each in of(events, ev.SessionUpdated)
@@ -181,7 +182,7 @@ async def open_world(
     clock: ManualClock | None = None,
     owners: Owners | None = None,
 ) -> AsyncGenerator[World]:
-    """A node over `log`, with time standing still and one session in it."""
+    """Open a node over `log`, with stopped time and one session in it."""
     clock = clock or ManualClock()
     async with (
         ScriptedSource(profile, options) as source,

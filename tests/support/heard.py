@@ -7,13 +7,13 @@ from typing import Any, TypeAlias
 
 import anyio
 
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 Json: TypeAlias = dict[str, Any]
 
 
 class Heard:
-    """What one side of a connection was sent is in `frames`."""
+    """The received frames of one side of a connection, in `frames`."""
 
     def __init__(self) -> None:
         self.frames: list[Json] = []
@@ -22,7 +22,7 @@ class Heard:
         self._more = anyio.Event()
 
     def hear(self, frame: Json) -> None:
-        """A message came."""
+        """Handle a received message."""
         self.frames.append(frame)
         self._wake()
 

@@ -1,6 +1,7 @@
-"""How long the loop is held: the longest single callback of a test, in CPU time of the loop's thread.
+"""The time for which the loop is blocked: the longest single callback of a test, in CPU time of the loop's thread.
 
-CPU time and not wall time, so that a busy machine does not fail a test: what another process takes is not counted.
+CPU time and not wall time, so that a busy machine does not fail a test: time used by other processes is not
+counted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 
 class Held:
-    """What was measured so far."""
+    """The measurements so far."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
@@ -40,7 +41,7 @@ def holding() -> Generator[Held]:
                 held.longest_s, held.what = took, repr(handle)
 
     asyncio.Handle._run = measured  # type: ignore[method-assign]
-    # The collector looks through all that the tests before have left. A daemon's own is tuned, and has its tests.
+    # The collector would traverse all objects of earlier tests. A daemon's own is tuned, and has its tests.
     gc.disable()
     try:
         yield held

@@ -1,7 +1,7 @@
-"""A session's loop with everything around it written down: the log's calls, the ring, replies and effects.
+"""A session's loop with a record of everything around it: the log's calls, the ring, replies and effects.
 
-Takes a plan of faults for the log; gives a rig whose loop runs in the test's task group. Never starts an agent: the
-test puts its words into the inbox.
+The input is a plan of faults for the log; the result is a rig whose loop runs in the test's task group. It never
+starts an agent: the test puts the agent's messages into the inbox.
 """
 
 from __future__ import annotations
@@ -13,12 +13,6 @@ from anyio.abc import TaskGroup
 from msgspec import Raw
 from tests.support.driving import events_of
 
-from turnwire.core import effects as fx
-from turnwire.core import events as ev
-from turnwire.core.codec import decode
-from turnwire.core.inputs import AgentAnswered, AgentReady, AgentUpdate, AnyInput, CreateSession
-from turnwire.core.receipts import Chain
-from turnwire.core.state import NOTHING
 from turnwire.errors import AppendConflict, LogCorrupt
 from turnwire.ids import AgentSessionId, PromptId, SessionId
 from turnwire.limits import Limits
@@ -26,16 +20,22 @@ from turnwire.log import EventLog, MemoryEventLog
 from turnwire.log.base import Snapshot
 from turnwire.runtime.session import Opened, Session
 from turnwire.runtime.tail import Tail
-from turnwire.testing import ManualClock
-from turnwire.testing.faults import FaultyLog, LogFault
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire.session import effects as fx
+from turnwire.session import events as ev
+from turnwire.session.codec import decode
+from turnwire.session.inputs import AgentAnswered, AgentReady, AgentUpdate, AnyInput, CreateSession
+from turnwire.session.receipts import Chain
+from turnwire.session.state import NOTHING
 from turnwire.wire.peek import peek_update
+from turnwire_testing import ManualClock
+from turnwire_testing.faults import FaultyLog, LogFault
+from turnwire_testing.patience import WAIT_S, quiet
 
 SESSION = SessionId("s1")
 
 
 class Spy(FaultyLog):
-    """A log with faults that writes down what it was given, before and after."""
+    """A log with faults that records each append, before and after it."""
 
     def __init__(self, log: EventLog, plan: Sequence[LogFault], journal: list[str]) -> None:
         super().__init__(log, plan)
@@ -67,7 +67,7 @@ class SpyTail(Tail):
 
 
 class Rig:
-    """A session's loop with everything around it written down."""
+    """A session's loop with a record of everything around it."""
 
     def __init__(self, plan: Sequence[LogFault], limits: Limits) -> None:
         self.journal: list[str] = []
@@ -131,7 +131,7 @@ CREATE = CreateSession(at=1, session_id=SESSION, cwd="/work")
 
 
 class Rigs:
-    """Makes rigs whose loops run inside one task group."""
+    """Creates rigs whose loops run inside one task group."""
 
     def __init__(self, tasks: TaskGroup) -> None:
         self._tasks = tasks

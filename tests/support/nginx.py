@@ -1,7 +1,7 @@
-"""A real nginx in front of a daemon, for tests: a foreground process of this user, with a port of its own.
+"""A real nginx in front of a daemon, for tests: a foreground process of this user, with a private port.
 
-Takes the daemon's URL and what the configuration says beyond nginx's defaults; gives the URL that goes through it.
-It needs no moment to get ready: the test listens for it and hands the socket over.
+The input is the daemon's URL and the configuration beyond nginx's defaults; the result is the URL that passes
+through it. It needs no time to get ready: the test listens for it and hands the socket over.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import anyio
 
-from turnwire.testing.plugin import find_tool
+from turnwire_testing.plugin import find_tool
 
 STOP_S = 10.0
 
@@ -36,7 +36,7 @@ http {{
     {inside}
 }}
 """
-"""An nginx that touches nothing but its folder."""
+"""The configuration of an nginx that uses only its folder."""
 SEVERAL = """
 log_format served "$upstream_addr";
 upstream several {{ {servers} }}
@@ -50,24 +50,24 @@ proxy_set_header Connection $http_connection;
 proxy_buffering off;
 proxy_request_buffering off;
 """
-"""What streams and WebSockets need."""
+"""Settings that streams and WebSockets need."""
 SERVER = "server {{ listen {address}; location / {{ proxy_pass {upstream}; {settings} }} }}"
 
 
 class Nginx(NamedTuple):
-    """A proxy that runs."""
+    """A running proxy."""
 
     url: str
     folder: Path
 
     @property
     def errors(self) -> str:
-        """What it had to complain about so far."""
+        """Return the error log so far."""
         return (self.folder / "error.log").read_text()
 
     @property
     def served(self) -> list[str]:
-        """Which address served each request that has ended, where there are several."""
+        """Return the address that served each completed request, where there are several."""
         return (self.folder / "served").read_text().split()
 
 
@@ -83,9 +83,9 @@ def _configure(folder: Path, address: str, upstreams: Sequence[str], settings: s
 
 
 def write_configuration(folder: Path, inside: str) -> Path:
-    """The whole file, for what stands in `http`."""
+    """Write the whole file around the contents of `http`."""
     file = folder / "nginx.conf"
-    # As root it would give up its rights, and with them those to the test's folder.
+    # As root it would drop its privileges, and with them the access to the test's folder.
     user = "user root;" if os.geteuid() == 0 else ""
     file.write_text(FRAME.format(user=user, folder=folder, inside=inside), encoding="utf-8")
     return file
@@ -93,7 +93,9 @@ def write_configuration(folder: Path, inside: str) -> Path:
 
 @asynccontextmanager
 async def nginx_before(upstreams: str | Sequence[str], folder: Path, settings: str = "") -> AsyncGenerator[Nginx]:
-    """An nginx that passes everything on, to several in turn. Skips the test without the program: `find_tool`."""
+    """Run an nginx that forwards everything, to several upstreams in turn. Skips the test without the program:
+    `find_tool`.
+    """
     program = find_tool("nginx")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -101,7 +103,7 @@ async def nginx_before(upstreams: str | Sequence[str], folder: Path, settings: s
         configuration = _configure(folder, address, upstreams, settings)
         process = await anyio.open_process(
             [program, "-p", str(folder), "-e", f"{folder}/error.log", "-c", str(configuration)],
-            # How nginx gives its sockets to its own successor; it takes ours for such.
+            # nginx passes its sockets to its own successor in this way; it accepts ours as such.
             env={**os.environ, "NGINX": f"{listener.fileno()};"},
             pass_fds=[listener.fileno()],
             stdin=None,

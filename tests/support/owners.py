@@ -33,7 +33,7 @@ class _Row:
 
 
 class Cluster:
-    """What all nodes share."""
+    """State that all nodes share."""
 
     def __init__(self) -> None:
         self.log = MemoryEventLog()
@@ -41,7 +41,7 @@ class Cluster:
         self.rows: dict[SessionId, _Row] = {}
 
     def join(self, name: str, place: str | None = None) -> MemoryOwners:
-        """A new life of the node of that name; its place is its name, unless another is given."""
+        """Start a new incarnation of the named node; its zone is its name, unless another is given."""
         number = len(self.lives) + 1
         self.lives[number] = _Life(name, name if place is None else place)
         return MemoryOwners(self, number)
@@ -55,17 +55,16 @@ class Cluster:
 
 
 class MemoryOwners:
-    """One life's view of a cluster."""
+    """One incarnation's view of a cluster."""
 
     is_sole = False
-    secret = ""
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.cluster = cluster
         self.life = number
         self.place = cluster.lives[number].place
         self.fences: dict[SessionId, int] = {}
-        """What this life was promised."""
+        """The fencing tokens of this incarnation."""
         self.log = FencedLog(self)
 
     def _check(self) -> _Life:
@@ -164,7 +163,7 @@ class MemoryOwners:
 
 
 class FencedLog(MemoryEventLog):
-    """The log of a cluster as one life writes it. Reading is everybody's."""
+    """The log of a cluster as one incarnation writes it. Reads are not restricted."""
 
     def __init__(self, owners: MemoryOwners) -> None:
         super().__init__()
@@ -190,7 +189,7 @@ class FencedLog(MemoryEventLog):
         self._owners.cluster.rows.pop(session_id, None)
 
     async def aclose(self) -> None:
-        """Leave: what is ours is anybody's."""
+        """Leave the cluster: any node can claim our sessions."""
         await super().aclose()
         for row in self._owners.cluster.rows.values():
             if row.owner == self._owners.life:

@@ -1,7 +1,7 @@
-"""A daemon played by the test: real sockets, and an answer to each request that the test writes down.
+"""A daemon played by the test: real sockets, and an answer to each request that the test defines.
 
-Takes one function from a request to what is sent back; gives a URL and a list of what was asked. For daemons that
-behave as ours never would: old ones, broken ones, and proxies in front of them.
+The input is one function from a request to its response; the result is a URL and a list of the requests. For
+daemons that behave as ours never would: old ones, broken ones, and proxies in front of them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnwire.server.listener import Tls, listen
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 
 class Request(NamedTuple):
-    """What was asked."""
+    """A received request."""
 
     method: str
     path: str
@@ -32,7 +32,7 @@ class Request(NamedTuple):
 
 
 class Play(NamedTuple):
-    """What is sent back: the pieces one after the other, then the end, or a wait for ever."""
+    """A response: its chunks one after the other, then the end, or an unlimited wait."""
 
     status: int = 200
     pieces: tuple[bytes, ...] = ()
@@ -57,7 +57,7 @@ def streamed(*pieces: bytes, stays_open: bool = False, breaks: bool = False) -> 
 
 
 def frame(number: int | None, kind: str = "session_update", data: object = None, **more: object) -> bytes:
-    """One event as a daemon sends it."""
+    """Return one event as a daemon sends it."""
     envelope: dict[str, object] = {
         "v": 1,
         "type": kind,
@@ -72,7 +72,7 @@ def frame(number: int | None, kind: str = "session_update", data: object = None,
 
 
 def said(number: int, text: str = "x", prompt_id: str = "p1") -> bytes:
-    """A piece of the agent's message."""
+    """Return a chunk of the agent's message."""
     update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
     return frame(number, data={"sessionId": "s1", "update": update}, promptId=prompt_id)
 
@@ -84,7 +84,7 @@ class Played(NamedTuple):
 
 @asynccontextmanager
 async def playing(answer: Answering) -> AsyncGenerator[Played]:
-    """A played daemon that listens until the end of the block."""
+    """Run a played daemon that listens until the end of the block."""
     asked: list[Request] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,7 +107,7 @@ async def playing(answer: Answering) -> AsyncGenerator[Played]:
 
 @asynccontextmanager
 async def serving(app: ASGIApp, tls: Tls | None = None) -> AsyncGenerator[str]:
-    """An application on a free port, cut off at the end of the block."""
+    """Serve an application on a free port, cut off at the end of the block."""
     urls: list[str] = []
     ready, stop = anyio.Event(), anyio.Event()
 

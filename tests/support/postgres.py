@@ -1,8 +1,7 @@
-"""A PostgreSQL server for tests: a process of its own on loopback, in a temporary folder, which can be killed.
+"""A PostgreSQL server for tests: a separate process on loopback, in a temporary folder, which can be killed.
 
 Runs as the user `postgres` if the tests run as root, because the server refuses root. Each log of a test has a
-schema of its own in one database. It does not sync: what is killed here is a process, and the kernel keeps what
-that wrote.
+separate schema in one database. It does not sync: the tests kill a process, and the kernel retains what that wrote.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ from typing import Any
 import pytest
 
 from turnwire.log.owners import NodeIdentity
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
+CLUSTER_KEY = "cluster-key-of-the-tests-0123456789"
 START_TRIES = 20
 SCHEMAS_AT_ONCE = 32
 PLACES = ("/usr/lib/postgresql", "/usr/local/pgsql", "/opt/homebrew/opt/postgresql")
@@ -41,7 +41,7 @@ SETTINGS = {
 
 
 def find_postgres() -> Path | None:
-    """The folder with `initdb`; Debian keeps it off the PATH."""
+    """Return the folder with `initdb`; Debian does not put it on the PATH."""
     on_path = shutil.which("initdb")
     if on_path is not None:
         return Path(on_path).resolve().parent
@@ -66,7 +66,9 @@ class PostgresServer:
     def __init__(
         self, programs: Path, folder: Path, primary: PostgresServer | None = None, *, syncs: bool = False
     ) -> None:
-        """`primary`: the server whose standby it is to be. `syncs`: to the disk, as one that is measured does."""
+        """Create a server. `primary`: the server whose standby it is to be. `syncs`: syncs to the disk, for
+        measurements.
+        """
         self._settings = SETTINGS | {"fsync": "on" if syncs else "off"}
         self.programs = programs
         self.folder = folder
@@ -74,7 +76,7 @@ class PostgresServer:
         self._user = pwd.getpwnam("postgres") if os.geteuid() == 0 else None
         if self._user is not None:
             os.chown(folder, self._user.pw_uid, self._user.pw_gid)
-        # Held and never listened on, so that the port stays ours while the server is down.
+        # Bound without listening, so that the port stays ours while the server is down.
         self._port = socket.socket()
         self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._port.bind(("127.0.0.1", 0))
@@ -91,7 +93,7 @@ class PostgresServer:
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     def start(self) -> None:
-        """Returns when it takes connections."""
+        """Start the server; return when it accepts connections."""
         settings = {
             **self._settings,
             "port": str(self.port),
@@ -104,12 +106,12 @@ class PostgresServer:
                 self._run("pg_ctl", "-D", "data", "-w", "-l", "log", "-o", options, "start")
                 return
             except AssertionError:
-                # What a killed server left behind ends by itself, and may have its memory until then.
+                # Children of a killed server end by themselves, and may hold its memory until then.
                 if not left:
                     raise
 
     def wait_for_standby(self) -> None:
-        """From now on a commit is one when the standby has it, too."""
+        """Make each commit wait until the standby has it as well."""
         self.ask("alter system set synchronous_standby_names = '*'")
         self.ask("select pg_reload_conf()")
         deadline = time.monotonic() + WAIT_S
@@ -117,7 +119,7 @@ class PostgresServer:
             assert time.monotonic() < deadline, "no standby follows"
 
     def promote(self) -> None:
-        """Let a standby be a primary. Returns when it takes writes."""
+        """Promote a standby to a primary. Returns when it accepts writes."""
         self._run("pg_ctl", "-D", "data", "-w", "promote")
 
     def stop(self) -> None:
@@ -135,7 +137,7 @@ class PostgresServer:
                 os.kill(pid, signal.SIGKILL)
         for pid in (main, *(pid for pid, parent in parents if parent == main)):
             _gone(pid)
-        # A server that finds its own number in use by somebody would not start.
+        # A server that finds its process number in use by another process would not start.
         (self.folder / "data" / "postmaster.pid").unlink(missing_ok=True)
 
     @property
@@ -172,7 +174,7 @@ class PostgresServer:
         self._port.close()
 
     def _run(self, program: str, *words: str) -> None:
-        # Not a pipe: the server inherits it, and nobody would see its end.
+        # Not a pipe: the server inherits it, and its end would never be seen.
         with (self.folder / f"{program}.out").open("wb") as out:
             ran = subprocess.run(
                 [str(self.programs / program), *words],
@@ -206,7 +208,7 @@ def _gone(pid: int) -> None:
 def postgres_server(
     programs: Path, primary: PostgresServer | None = None, *, syncs: bool = False
 ) -> Generator[PostgresServer]:
-    """A running server, perhaps a standby of another one; it and its folder are gone at the end."""
+    """Run a server, optionally as a standby of another one; it and its folder are deleted at the end."""
     # Not below pytest's folder, into which another user may not go.
     with tempfile.TemporaryDirectory(prefix="turnwire-pg-", ignore_cleanup_errors=True) as folder:
         server = PostgresServer(programs, Path(folder), primary, syncs=syncs)
@@ -222,7 +224,7 @@ def schema_of(address: str) -> str:
 
 
 def share_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on daemons of this test share a log that several of them are given, whatever their settings say."""
+    """Let daemons of this test share a log although their settings do not say so."""
     from turnwire.log import postgres
 
     opened = postgres.open_postgres_log

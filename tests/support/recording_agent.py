@@ -1,19 +1,19 @@
-"""The agent of the kill tests and fault runs: starts fast, and keeps a record of its own of what it was asked.
+"""The agent of the kill tests and fault runs: starts fast, and records its prompts itself.
 
 Run as `python -I -S recording_agent.py RECORD NAME [marks] [clings]`. The record has a line for each prompt. It is
-written before anything else happens, so it says what an agent was asked whatever becomes of the daemon: the
-machine's steady clock in nanoseconds, the process, the name, `prompt`, the agent's name for the session, and the
-prompt's tag. A prompt is `TAG WHAT …`:
+written before any other action, so it lists an agent's prompts whatever becomes of the daemon: the machine's steady
+clock in nanoseconds, the process, the name, `prompt`, the agent's name for the session, and the prompt's tag. A
+prompt is `TAG WHAT …`:
 
     quick        one chunk, then the end
     flood N      N chunks at once, then the end
     work MS      a chunk every 20 ms for that long, then the end
-    ask WORD     a permission request, the end once it is answered; the word is for whoever sees the question
+    ask WORD     a permission request, the end once it is answered; the word is part of the question
     hold WORD    nothing: only a cancel or a death ends it
 
-`marks`: every 20 ms there is a line `work` for each session that it works for, so that two agents at once are seen.
-`clings`: it has a grandchild in a session of its own that holds its pipes, and stays when its input ends: what a
-careless agent leaves behind.
+`marks`: every 20 ms there is a line `work` for each session that it works for, so that two agents at once are
+detected. `clings`: it has a grandchild in a separate session that holds its pipes, and stays when its input ends:
+the leak of a careless agent.
 
 Uses the standard library only, and knows every session that it is asked to resume.
 """
@@ -30,19 +30,19 @@ from typing import Any
 
 BEAT_S = 0.02
 LONGEST_S = 600
-"""A process that nobody ends goes by itself after this time."""
+"""Time after which a process that was not ended exits by itself."""
 
 Json = dict[str, Any]
 
 
 class Work:
-    """One prompt that is open."""
+    """One open prompt."""
 
     def __init__(self, request_id: Any, tag: str, until: float | None) -> None:
         self.request_id = request_id
         self.tag = tag
         self.until = until
-        """When it ends by itself."""
+        """Time at which it ends by itself."""
         self.told = 0
 
 
@@ -74,7 +74,7 @@ class Agent:
 
     @property
     def _beat_s(self) -> float | None:
-        """When there is something to do without being asked."""
+        """Return the interval of unsolicited work, or None if there is none."""
         is_due = any(self._marks or each.until is not None for each in self._open.values())
         return BEAT_S if is_due else None
 

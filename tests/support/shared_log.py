@@ -1,7 +1,7 @@
 """One log in memory for several nodes of a test, and bells between them that can be made to lose notices.
 
-Each node has an end of its own: `SharedEnd`, whose appends ring the bells of the others, and its `Bell`. What a
-database does in its own time a test does here: `Belfry.sweep` is the look that comes once in a while.
+Each node has a separate end: `SharedEnd`, whose appends ring the bells of the others, and its `Bell`. A test
+triggers the actions that a database performs by itself: `Belfry.sweep` is the periodic check.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Belfry:
         self.log = MemoryEventLog()
         self.bells: list[LocalBell] = []
         self.loses = False
-        """Whether notices reach nobody now."""
+        """True while all notices are lost."""
 
     def end(self) -> SharedEnd:
         """For one more node."""
         return SharedEnd(self.log, LocalBell(self))
 
     async def sweep(self) -> None:
-        """Each node is told where the sessions are that it follows."""
+        """Notify each node of the heads of the sessions that it follows."""
         for bell in self.bells:
             heads: dict[SessionId, SessionHead | None] = dict.fromkeys(bell.subscribers.followed())
             for session_id in heads:
@@ -40,7 +40,7 @@ class Belfry:
             bell.subscribers.found(heads)
 
     def mend(self) -> None:
-        """From now on notices are heard; whoever missed some knows it."""
+        """Deliver notices from now on; nodes that missed some are notified of the gap."""
         self.loses = False
         for bell in self.bells:
             bell.subscribers.missed()
@@ -78,7 +78,7 @@ class LocalBell:
         self.subscribers.follower = follower
 
     def set_meter(self, observe: Callable[[float], None]) -> None:
-        """It takes no time."""
+        """Do nothing: an append needs no time."""
 
     def _others(self) -> list[LocalBell]:
         return [] if self._belfry.loses else [each for each in self._belfry.bells if each is not self]
@@ -92,7 +92,7 @@ class SharedEnd(MemoryEventLog):
         self._sessions = log._sessions
         self.bell = bell
         self.reads = 0
-        """How often events were read."""
+        """Number of reads of events."""
 
     async def append(
         self, session_id: SessionId, bodies: Sequence[bytes], *, expected: int, unsettled: bool, durable: bool

@@ -1,4 +1,4 @@
-"""What `@turnwire/client/view` makes of a log is what the daemon makes of it: of made-up logs, and of real ones."""
+"""`@turnwire/client/view` folds a log into the same view as the daemon: of generated logs, and of real ones."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from tests.server.seats import Seat, answer, seated
 from tests.support.daemons import SCRIPTED
 from tests.web.test_typescript_client import compiled
 
-from turnwire.core import events as ev
-from turnwire.core.codec import decode, encode
-from turnwire.core.envelope import Form
-from turnwire.core.evolve import fold
-from turnwire.core.shape import Shape, ShapeFold
-from turnwire.core.state import NOTHING, SessionState
-from turnwire.core.turn import NEXT, TurnState
-from turnwire.core.view import ChildSession, Compaction, ToolCall, View
 from turnwire.ids import ChildId, Epoch, SessionId
 from turnwire.limits import MiB
+from turnwire.projections.envelope import Form
+from turnwire.projections.shape import Shape, ShapeFold
+from turnwire.projections.view import ChildSession, Compaction, ToolCall, View
+from turnwire.server.readers.history import snapshot_of
 from turnwire.server.routes.transcripts import TranscriptQuery, earlier_of, page_of, transcript_of
-from turnwire.server.streams.history import snapshot_of
-from turnwire.testing.patience import WAIT_S
-from turnwire.testing.plugin import find_tool
+from turnwire.session import events as ev
+from turnwire.session.codec import decode, encode
+from turnwire.session.evolve import fold
+from turnwire.session.state import NOTHING, SessionState
+from turnwire.session.turn import NEXT, TurnState
 from turnwire.wire.schema.update import FINAL_TOOL_STATUS
+from turnwire_testing.patience import WAIT_S
+from turnwire_testing.plugin import find_tool
 
 FOLDS = Path(__file__).parent / "clients" / "folds.mjs"
 S1 = SessionId("s1")
-SCALE = 5 if os.environ.get("TURNWIRE_HYPOTHESIS") == "ci" else 1
+SCALE = 10 if os.environ.get("TURNWIRE_SOAK") == "1" else 1
 FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
-"""The difference that is told says more than a log that took minutes to shrink."""
+"""The reported difference is more useful than a log that needed minutes to shrink."""
 CREATED = ev.SessionCreated(at=0, session_id=S1, cwd="/w")
 
 
 class Folder:
-    """A node process that folds what it is told."""
+    """A node process that folds its input."""
 
     def __init__(self, package: Path) -> None:
         command = [find_tool("node"), str(FOLDS), str(package / "view" / "index.js")]
@@ -78,8 +78,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[Folder]:
 
 
 def envelopes(log: Sequence[ev.AnyEvent]) -> list[Any]:
-    """The events as a reader with `acp=agent` hears them."""
-    frames = ShapeFold(S1, Shape.AGENT).take([encode(each) for each in log], Form.LINE)
+    """Return the events as a reader with `acp=agent` receives them."""
+    frames = ShapeFold(S1, Shape.AGENT).project([encode(each) for each in log], Form.LINE)
     return [json.loads(each) for each in frames]
 
 
@@ -120,14 +120,14 @@ USUAL = {
 
 
 def brief(items: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-    """Items without what has its usual value, which the daemon leaves out unless the agent said so itself."""
+    """Return items without members of default value, which the daemon omits unless the agent sent them."""
     if items is None:
         return None
     return [{k: v for k, v in each.items() if USUAL.get((each["item"], k), UNSET) != v} for each in items]
 
 
 def difference(one: Any, other: Any, path: str = "") -> str | None:
-    """Where two values differ first."""
+    """Return the first position in which two values differ."""
     if isinstance(one, dict) and isinstance(other, dict):
         left, right = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
         keys = sorted({*left, *right})
@@ -144,7 +144,7 @@ SAME = ("lastEventId", "state", "title", "items", "latest", "background")
 
 
 def expected(view: View, children: bool = True) -> dict[str, Any]:
-    """What a fold should show, as the daemon would tell it."""
+    """Return the expected result of a fold, in the daemon's form."""
     page = page_at(view)
     shown: dict[str, Any] = {each: page.get(each) for each in SAME}
     shown["items"] = brief(shown["items"])
@@ -160,7 +160,7 @@ def expected(view: View, children: bool = True) -> dict[str, Any]:
 
 
 def shown(told: dict[str, Any], children: bool = True) -> dict[str, Any]:
-    """What a fold shows, likewise."""
+    """Return the result of a fold, in the same form."""
     found: dict[str, Any] = {each: told.get(each) for each in (*SAME, "terminals", "activePromptId")}
     found["items"] = brief(found["items"])
     found["turns"] = {each["promptId"]: each for each in told["turns"]}
@@ -179,7 +179,7 @@ CHILDREN = st.sampled_from([ChildId("s1.1"), ChildId("s1.2")])
 
 @st.composite
 def child_updates(draw: st.DrawFn) -> ev.SessionUpdated:
-    """What is said in a child, or of one, in the agent's names for them."""
+    """Return updates in a child, or about one, with the agent's ids for them."""
     said = draw(updates())
     child = draw(st.none() | CHILDREN)
     if draw(st.booleans()):
@@ -216,7 +216,7 @@ class _Named(Struct, rename="camel"):
 
 
 def is_said(event: ev.AnyEvent) -> bool:
-    """An update is an object that names its kind, or it is in no log."""
+    """Return True for an update that is an object with a kind; others are in no log."""
     if not isinstance(event, ev.SessionUpdated):
         return True
     try:
@@ -226,7 +226,7 @@ def is_said(event: ev.AnyEvent) -> bool:
 
 
 def log_of(events: Sequence[ev.AnyEvent], *, is_legal: bool = False) -> list[ev.AnyEvent]:
-    """As wild as it may be: but one turn runs at a time. `is_legal`: and the table allows what turns do."""
+    """Generate any log in which only one turn runs at a time. `is_legal`: turns also follow the table."""
     log: list[ev.AnyEvent] = [CREATED]
     view = view_of(log)
     for event in filter(is_said, events):
@@ -254,7 +254,7 @@ def test_a_whole_log_folds_to_what_the_daemon_shows(folder: Folder, events: list
 def test_a_page_of_any_moment_and_what_came_since_are_the_whole(
     folder: Folder, events: list[ev.AnyEvent], data: st.DataObject
 ) -> None:
-    """Children's transcripts are read before or after the events that they have are heard."""
+    """Children's transcripts are read before or after their events are received."""
     log = log_of(events)
     cut = data.draw(st.integers(1, len(log)))
     view = view_of(log[:cut])
@@ -291,15 +291,15 @@ def test_the_newest_page_then_older_ones_read_at_any_time_are_the_whole(
     told = folder.does("view", page=page, events=envelopes(log), older=older)
     assert told["taken"] == [True for _ in older]
     found, wanted = shown(told, children=False), expected(whole, children=False)
-    # An ended turn without any words is on no page.
+    # A completed turn without any text is on no page.
     wanted["turns"] = {name: each for name, each in wanted["turns"].items() if name in found["turns"]}
     for each in found, wanted:
         del each["permissions"], each["terminals"]
         for turn in each["turns"].values():
-            # Where an answer is that was not on the page when its turn ended, nobody tells.
+            # The position of an answer that was not on the page when its turn ended is unknown.
             turn["place"].pop("answer", None)
     assert difference(found, wanted) is None
-    # One that spoke and was never announced is on no page.
+    # A child that sent updates and was never announced is on no page.
     records = {each["record"]["childId"]: each["record"] for each in told["children"]}
     announced = {each.child_id for each in whole.items if isinstance(each, ChildSession)}
     assert {each: records[each] for each in announced} == {
@@ -308,7 +308,7 @@ def test_the_newest_page_then_older_ones_read_at_any_time_are_the_whole(
 
 
 def changes_what_was_over(view: View, whole: View, first: int) -> bool:
-    """Whether an item before the page is changed by name that was over when the page was read."""
+    """Return True if a named item before the page is changed that was complete when the page was read."""
     now, then = whole.items[:first], view.items[:first]
     changed = [old for old, new in zip(then, now, strict=True) if new.last_event_id > view.offset]
     return any(not is_open(each, view.transcript.speaker.life) for each in changed)
@@ -324,7 +324,7 @@ def is_open(item: object, life: int) -> bool:
 
 
 def counts(state: SessionState, entry: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the state says of an entry, and what a fold does."""
+    """Return the state's counts for an entry, and those of a fold."""
     turn = state.turn
     known = {
         "state": "closed" if state.phase.value == "closed" else turn.state.value if turn else "idle",
@@ -361,7 +361,7 @@ def snapshot_at(view: View, state: SessionState) -> dict[str, Any]:
 
 
 NAMED: set[str] = {"backgroundCount", "runningChildCount", "clientCount"}
-"""What an entry counts, and events tell by names that nobody has heard who began with the entry."""
+"""Counts of an entry whose events name ids that a reader who began with the entry does not know."""
 
 
 def test_a_log_of_any_session_folds_to_its_view_its_queue_and_its_entry(folder: Folder) -> None:
@@ -388,7 +388,7 @@ def check_the_whole(folder: Folder, log: list[ev.AnyEvent]) -> None:
 
 
 def check_from_the_middle(folder: Folder, log: list[ev.AnyEvent], some: random.Random) -> None:
-    """A page and an entry of one moment, and a snapshot that was true at another and came at a third."""
+    """Check a page and an entry of one moment, and a snapshot of a second moment that arrived at a third."""
     state, heard = fold(log, NOTHING), envelopes(log)
     cut = some.randint(1, len(log))
     asked, came = some.randint(cut, len(log)), some.randint(cut, len(log))
@@ -399,13 +399,13 @@ def check_from_the_middle(folder: Folder, log: list[ev.AnyEvent], some: random.R
     assert waits(told) == waiting(state)
     listed = fold(log[:cut], NOTHING)
     known, found = counts(state, folder.does("entry", entry=entry_at(listed, cut), events=heard))
-    # A prompt that the agent has been handed waits no more, which events that name it do not say again.
+    # A prompt that was handed to the agent is not queued any more, which later events about it do not repeat.
     unknown = {*NAMED, "queuedCount"} if listed.offered or listed.joined else NAMED
     assert [each for each in known if known[each] != found[each] and each not in unknown] == []
 
 
 def waits(told: dict[str, Any]) -> dict[str, Any]:
-    """What waits for somebody, as a fold shows it."""
+    """Return the pending requests and prompts, as a fold shows them."""
     permissions = [each["requestId"] for each in told["permissions"]]
     return {"queue": told["queue"], "held": told.get("queueHeld"), "permissions": permissions}
 
@@ -419,7 +419,7 @@ def waiting(state: SessionState) -> dict[str, Any]:
 
 
 class Moments:
-    """What a page could have been told of a session, at some moments of its life."""
+    """The possible responses to a page about a session, at some moments of its life."""
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
@@ -444,7 +444,7 @@ class Moments:
         return events
 
     async def check(self, folder: Folder) -> None:
-        """Each of them, with what came since, is what the daemon shows now."""
+        """Check that each of them, with the later events, equals the daemon's current view."""
         with anyio.fail_after(WAIT_S):
             while True:
                 await self.note()
@@ -509,7 +509,9 @@ def said_in(child: Any) -> dict[str, Any]:
 
 
 def listing(entry: Any) -> dict[str, Any]:
-    """An entry without what no event tells: the life of the log, the name of the default agent, who is silent."""
+    """Return an entry without members that no event has: the log's incarnation, the name of the default agent, the
+    silent agents.
+    """
     return {name: each for name, each in entry.items() if name not in {"eventEpoch", "agent", "clientCount"}}
 
 
@@ -565,7 +567,7 @@ async def test_a_session_of_a_daemon_is_shown_as_it_is(folder: Folder, tmp_path:
 
 
 async def waits_and_is_asked(seat: Seat, moments: Moments, folder: Folder) -> None:
-    """A permission request that one answers while others wait, a queue that is changed and held, a cancel."""
+    """Play a permission request that is answered while others wait, a queue that is changed and held, a cancel."""
     asking = await seat.prompt("ask q1 allow_once,reject_once\nsay 1 thanks\nnever")
     request = await seat.until(ev.PermissionRequested, asking["promptId"])
     waiting = [(await seat.prompt(f"say 1 later{number}"))["promptId"] for number in range(3)]
@@ -589,7 +591,7 @@ async def waits_and_is_asked(seat: Seat, moments: Moments, folder: Folder) -> No
 
 
 async def fails_and_comes_back(seat: Seat, moments: Moments, folder: Folder) -> None:
-    """Errors, an agent that dies and another that comes, names, and being put away."""
+    """Play errors, an agent that dies and its replacement, names, and unloading."""
     await seat.run("tool-open o1\nerror -32001 boom")
     answer(await seat.client.patch("/session/s1/metadata", json={"title": "By a user"}), 200)
     await seat.run("title 'Other words'\nmode ask")

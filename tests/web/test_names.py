@@ -1,4 +1,4 @@
-"""What the TypeScript package calls things is what the daemon calls them; what it is built with is written down."""
+"""The names in the TypeScript package match the daemon's; its build tools are recorded."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from turnwire.core.envelope import OMITTED, TYPES
 from turnwire.errors import tree
+from turnwire.projections.envelope import OMITTED, TYPES
 
 SOURCES = Path(__file__).resolve().parents[2] / "web" / "client" / "src"
 

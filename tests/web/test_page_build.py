@@ -1,4 +1,4 @@
-"""The built page: the sources give its bytes again, it is small, names no host, and makes no code from text."""
+"""The built page: its bytes are reproducible, it is small, names no host, and evaluates no text as code."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import pytest
 from tests.interop.peers import absent
 
 from turnwire.server.routes.page import FOLDER
-from turnwire.testing.patience import WAIT_S
-from turnwire.testing.plugin import find_tool
+from turnwire_testing.patience import WAIT_S
+from turnwire_testing.plugin import find_tool
 
 WEB = Path(__file__).resolve().parents[2] / "web"
 MODULES = WEB / "node_modules"
-MOST_KB = 120
-"""All scripts and styles together, gzipped; what is loaded at first is a part of them."""
+MOST_KB = 122
+"""Size of all scripts and styles together, gzipped; the initial load is a part of them."""
 NAMED = re.compile(
     r"http://www\.w3\.org/"  # namespaces
     r"|https://github\.com/(?:markedjs/marked|highlightjs/highlight\.js)\b"  # in what libraries say when they fail
     r"|http://127\.0\.0\.1\b"  # an example in an error of the client
 )
-"""Addresses that are names or words, and that nobody asks for."""
+"""Addresses that are names or words, and that are never requested."""
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -68,7 +68,7 @@ def test_all_scripts_and_styles_are_small() -> None:
     assert sum(sizes.values()) <= MOST_KB * 1000, sizes
 
 
-@pytest.mark.requirement("G13")
+@pytest.mark.guarantee("G13")
 def test_no_file_names_another_host() -> None:
     named = [
         (name, address)

@@ -22,8 +22,8 @@ from tests.cli.rig import Served, served
 from tests.interop.peers import absent
 from tests.support.cut_proxy import CuttingProxy, cutting
 
-from turnwire.testing.patience import WAIT_S
-from turnwire.testing.plugin import find_tool
+from turnwire_testing.patience import WAIT_S
+from turnwire_testing.plugin import find_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ TSC = WEB / "node_modules" / "typescript" / "bin" / "tsc"
 PAGE = ROOT / "docs" / "typescript.md"
 SCENARIOS = Path(__file__).parent / "clients" / "scenarios.mjs"
 EVENT = b"\nid: "
-"""What each event of a stream begins with, besides the first."""
+"""The beginning of each event of a stream, except the first."""
 LINE_BYTES = 1 << 24
 
 
@@ -56,13 +56,15 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def daemon(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
-    """One daemon for all that only use it; after the package, so that nothing is started to be skipped."""
+    """Run one daemon for all tests that only use it; after the package, so that nothing is started for skipped
+    tests.
+    """
     with served(tmp_path_factory.mktemp("home")) as running:
         yield running
 
 
 class Program:
-    """A scenario that runs."""
+    """A running scenario."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -70,11 +72,11 @@ class Program:
         self._lines = BufferedByteReceiveStream(process.stdout)
 
     async def told(self) -> Any:
-        """The next thing it tells."""
+        """Return its next report."""
         return json.loads(await self._lines.receive_until(b"\n", LINE_BYTES))
 
     async def until(self, member: str) -> Any:
-        """The next thing it tells that has this member."""
+        """Return its next report that has this member."""
         while member not in (told := await self.told()):
             pass
         return told
@@ -84,7 +86,7 @@ class Program:
         await self._process.stdin.send(f"{line}\n".encode())
 
     async def ended(self) -> None:
-        """It ends by itself: nothing that was closed keeps it."""
+        """Wait for its end by itself: nothing that was closed keeps it running."""
         assert await self._process.wait() == 0
 
 
@@ -102,7 +104,7 @@ async def scenario(package: Path, name: str, daemon: Served, url: str | None = N
 
 
 async def outcome(package: Path, name: str, daemon: Served, url: str | None = None, line: str = "") -> Any:
-    """What a scenario tells, once it has ended."""
+    """Return the reports of a scenario, once it has ended."""
     async with scenario(package, name, daemon, url) as program:
         await program.tell(line)
         told = await program.told()
@@ -157,7 +159,7 @@ async def test_the_package_passes_its_own_tests(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout.decode()
 
 
-@pytest.mark.requirement("G1", "G9", "G12", "R76")
+@pytest.mark.guarantee("G1", "G9", "G12")
 @pytest.mark.parametrize("acp", ["1", "2", "agent"])
 async def test_ids_come_once_each_with_a_cut_at_every_fiftieth_event(
     package: Path, daemon: Served, acp: str
@@ -171,12 +173,12 @@ async def test_ids_come_once_each_with_a_cut_at_every_fiftieth_event(
     assert proxy.made >= 1000 // 50
 
 
-@pytest.mark.requirement("G7", "G9")
+@pytest.mark.guarantee("G7", "G9")
 async def test_cuts_at_any_byte_of_streams_and_answers_lose_nothing_and_repeat_nothing(
     package: Path, daemon: Served
 ) -> None:
     chance = random.Random(5)
-    # The first leaves room for what is asked once only; each has room for an event, so that waits are short.
+    # The first leaves room for one-time requests; each has room for an event, so that waits are short.
     plan = [2000, *(chance.randint(1000, 4000) for _ in range(100))]
     async with cutting(daemon.url, plan) as proxy:
         told = await outcome(package, "cuts", daemon, proxy.url, "1")
@@ -186,14 +188,14 @@ async def test_cuts_at_any_byte_of_streams_and_answers_lose_nothing_and_repeat_n
     assert proxy.made >= 50
 
 
-@pytest.mark.requirement("G3", "G12")
+@pytest.mark.guarantee("G3", "G12")
 async def test_a_thousand_instantaneous_turns_end_once_each_without_a_hang(package: Path, daemon: Served) -> None:
     for each in await outcome(package, "instantaneous", daemon):
         assert each["ids"] == list(range(1, len(each["ids"]) + 1))
         assert (each["turns"], each["isEachOnce"], each["isOurs"]) == (250, True, True)
 
 
-@pytest.mark.requirement("G3", "G7", "G9", "R62")
+@pytest.mark.guarantee("G3", "G7", "G9")
 async def test_a_turn_has_one_end_when_the_daemon_is_killed_in_it_and_what_waited_runs(
     package: Path, tmp_path: Path
 ) -> None:
@@ -230,7 +232,7 @@ async def test_a_permission_request_that_is_answered_elsewhere_is_given_up(packa
     }
 
 
-@pytest.mark.requirement("G12")
+@pytest.mark.guarantee("G12")
 async def test_await_returns_after_handlers_that_are_slower_than_the_stream(package: Path, daemon: Served) -> None:
     told = await outcome(package, "slow", daemon)
     assert told["looped"] == 2000
@@ -239,7 +241,7 @@ async def test_await_returns_after_handlers_that_are_slower_than_the_stream(pack
     assert told["finished"] == 2001
 
 
-@pytest.mark.requirement("G7")
+@pytest.mark.guarantee("G7")
 async def test_a_prompt_whose_answer_is_lost_is_one_prompt(package: Path, daemon: Served) -> None:
     told = await outcome(package, "lost", daemon)
     turns = daemon.ask("GET", f"/session/{told['session']}/turns")["turns"]
@@ -248,7 +250,7 @@ async def test_a_prompt_whose_answer_is_lost_is_one_prompt(package: Path, daemon
     assert (told["isSame"], told["repeated"], told["looped"]) == (True, True, ["0"])
 
 
-@pytest.mark.requirement("G9")
+@pytest.mark.guarantee("G9")
 async def test_many_sessions_on_one_stream_come_once_each_through_cuts_and_from_a_cursor(
     package: Path, daemon: Served
 ) -> None:

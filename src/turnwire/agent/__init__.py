@@ -1,6 +1,5 @@
 """Write an ACP agent: one function for prompts, served in ACP v1 and v2 with turns that end exactly once."""
 
-from turnwire.agent.adapt import adapt
 from turnwire.agent.agent import Agent
 from turnwire.agent.connected_client import Sent
 from turnwire.agent.folder_store import FolderStore
@@ -38,5 +37,4 @@ __all__ = [
     "ToolCall",
     "Turn",
     "Value",
-    "adapt",
 ]

@@ -1,8 +1,7 @@
-"""An agent, as its author writes it: one object with a function for prompts, and the ways to serve it.
+"""The agent object: its author registers functions on it and serves it.
 
-It takes the author's functions by decorators and serves any number of clients, in ACP v1 and v2: over any link,
-over standard input and output, inside this process. Never ends a process of its own accord. `turnwire.agent` gives
-the names that an author needs.
+It serves any number of clients in ACP v1 and v2: over any link, over standard input and output, or inside this
+process. It never ends the process by itself. `turnwire.agent` exports the names that an author needs.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from turnwire.agent.session import Session
 from turnwire.agent.session_client import Readiness
 from turnwire.agent.store import MemoryStore, SessionStore
 from turnwire.agent.turn import Turn
+from turnwire.clock import Clock, SystemClock
 from turnwire.errors import ConfigError, SessionNotFound
+from turnwire.hosting.base import FrameLink
+from turnwire.hosting.memory import memory_pair
+from turnwire.hosting.source import AgentSource, LinkedAgent
+from turnwire.hosting.stdio import STDIN, StdioLink, open_pipes
 from turnwire.limits import Limits
-from turnwire.link.base import FrameLink
-from turnwire.link.memory import memory_pair
-from turnwire.link.stdio import STDIN, StdioLink, open_pipes
-from turnwire.runtime.clock import Clock, SystemClock
-from turnwire.runtime.source import AgentSource, LinkedAgent
 
 logger = logging.getLogger(__name__)
 Json: TypeAlias = dict[str, Any]
@@ -67,7 +66,7 @@ def _check_takes_turn(function: Callable[..., Any]) -> None:
 
 
 class Agent:
-    """One agent. Its decorators give their function back."""
+    """An agent. Its decorators return the function unchanged."""
 
     def __init__(
         self,
@@ -87,10 +86,9 @@ class Agent:
     # -- what it does --------------------------------------------------------------------------------------------
 
     def prompt(self, function: OnTurn) -> OnTurn:
-        """`(turn)`: answers a prompt. Gives None for `end_turn`, or another stop reason.
+        """Register `(turn)`, which answers a prompt and returns None for `end_turn`, or another stop reason.
 
-        Raises `ValueError` for a second one: an agent has one function for prompts. `TypeError` for one that does
-        not take a turn.
+        Raises `ValueError` for a second function, `TypeError` for one that does not accept a turn.
         """
         _check_takes_turn(function)
         first = self._definition.hooks.prompt
@@ -108,17 +106,19 @@ class Agent:
         return function
 
     def ready(self, function: OnReady) -> OnReady:
-        """`(session, how)`: a client can take what nobody asked for: what is told from here on reaches it.
+        """Register `(session, how)`, called when a client can receive unsolicited updates; everything sent from
+        here on reaches it.
 
-        `how`: it said so (`ready`), prompted (`prompt`), let the time for saying so pass (`timeout`), or is not
-        asked to say so and was sent the answer that opened the session (`answer`). Once each time a client opens a
-        session, one call after the other; nothing waits for it, and an exception is logged.
+        `how` is the reason: the client sent `session/ready` (`ready`), sent a prompt (`prompt`), did not send it in
+        time (`timeout`), or does not support it and was sent the answer that opened the session (`answer`). Called
+        once each time a client opens a session, one call after the other. No one waits for it; an exception is
+        logged.
         """
         self._definition.hooks.ready = function
         return function
 
     def closed(self, function: OnSession) -> OnSession:
-        """`(session)`: called when nobody has the session open any more."""
+        """Register `(session)`, called when no client has the session open any more."""
         self._definition.hooks.closed = function
         return function
 
@@ -138,12 +138,14 @@ class Agent:
         return function
 
     def changed(self, function: OnChange) -> OnChange:
-        """`(session, option_id, value)`: the client set a mode or an option. `AgentFailure` takes it back."""
+        """Register `(session, option_id, value)`, called when the client set a mode or an option. `AgentFailure`
+        reverts it.
+        """
         self._definition.hooks.changed = function
         return function
 
     def steer(self, function: OnSteer) -> OnSteer:
-        """`(turn, blocks)`: takes a prompt into the running turn; whether it did."""
+        """Register `(turn, blocks)`, which adds a prompt to the running turn and returns whether it did."""
         self._definition.hooks.steer = function
         return function
 
@@ -161,7 +163,7 @@ class Agent:
     # -- its own turns -------------------------------------------------------------------------------------------
 
     def turn(self, session: Session) -> AbstractAsyncContextManager[Turn]:
-        """A turn that the agent begins itself, for `async with`. Waits for the one that runs."""
+        """Open a turn that the agent starts itself, for `async with`. Waits until the running turn has ended."""
         return self._own_turn(session)
 
     @asynccontextmanager
@@ -180,10 +182,10 @@ class Agent:
         await serve_client(self._definition, self._live, link)
 
     def run(self) -> None:
-        """Serve the client that started this process, over standard input and output, until it leaves.
+        """Serve the client that started this process over standard input and output until it disconnects.
 
-        What is printed meanwhile goes to stderr. Ctrl-C ends the turns that run, and then the process, with 130.
-        Raises `ConfigError` if there is no function for prompts.
+        Printed text goes to stderr meanwhile. Ctrl-C ends the running turns and then the process, with exit code
+        130. Raises `ConfigError` without a function for prompts.
         """
         self._check()
         serve_stdio(self.serve)
@@ -204,7 +206,7 @@ class Agent:
 BY_SIGNAL = 128
 """Added to the number of a signal, as a shell does."""
 DRAIN_S = 2.0
-"""How long the last frames may take to a client that has stopped talking."""
+"""Timeout for writing the last frames to a client that has closed its side."""
 
 
 async def serve_client(definition: AgentDefinition, live: LiveSessions, link: FrameLink) -> None:
@@ -218,7 +220,7 @@ async def serve_client(definition: AgentDefinition, live: LiveSessions, link: Fr
 
 
 def serve_stdio(serve_link: Serve) -> None:
-    """Serve whoever started this process, until it leaves. Raises `SystemExit` after Ctrl-C."""
+    """Serve the client that started this process until it disconnects. Raises `SystemExit` after Ctrl-C."""
     if os.isatty(STDIN):
         words = f"this is an agent, which speaks ACP on stdin; to try it: turnwire prompt hi -- {_own_command()}"
         sys.stderr.write(f"{words}  (Ctrl-C ends it)\n")
@@ -234,7 +236,7 @@ def serve_stdio(serve_link: Serve) -> None:
 
 
 def _own_command() -> str:
-    """How this process was started, as a user would write it."""
+    """Return the command that started this process, as a user would write it."""
     program = os.path.basename(sys.argv[0])
     found = shutil.which(program)
     is_program = found is not None and os.path.realpath(found) == os.path.realpath(sys.argv[0])
@@ -242,7 +244,7 @@ def _own_command() -> str:
 
 
 async def _serve_stdio(serve_link: Serve) -> bool:
-    """Whether Ctrl-C ended it."""
+    """Serve until the client disconnects. Return whether Ctrl-C ended it."""
     link = open_pipes(Limits())
     heard: list[int] = []
     async with anyio.create_task_group() as tasks:
@@ -256,9 +258,9 @@ async def _serve_stdio(serve_link: Serve) -> bool:
 
 
 async def _stop_on_signal(link: StdioLink, heard: list[int]) -> None:
-    """An end from outside is like a client that leaves: turns are ended, and what they say last is sent.
+    """Treat a signal like a client that disconnects: turns end, and their last updates are sent.
 
-    Who sends a second signal does not want to wait for that.
+    A second signal ends the process at once.
     """
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for number in signals:
@@ -269,12 +271,12 @@ async def _stop_on_signal(link: StdioLink, heard: list[int]) -> None:
 
 
 class _Served(LinkedAgent):
-    """An agent in this process, served as long as its link is open."""
+    """An agent in this process, served while its link is open."""
 
     def __init__(self, link: FrameLink, theirs: FrameLink, serve_link: Serve, patience: float) -> None:
         super().__init__(link)
         self._patience = patience
-        # Its owner is this handle, which is closed by whoever connected; there is no task group around both.
+        # This handle owns the task and is closed by whoever connected; no task group surrounds both.
         self._task = asyncio.get_running_loop().create_task(self._serve(serve_link, theirs))
 
     async def _serve(self, serve_link: Serve, theirs: FrameLink) -> None:
@@ -293,13 +295,13 @@ class _Served(LinkedAgent):
 
 
 class AgentInProcess:
-    """Gives the same agent to everybody, over a link of their own. An `AgentSource`."""
+    """An `AgentSource` that serves the same agent on a new link for each connection."""
 
     def __init__(self, serve_link: Serve, max_cancel_s: float) -> None:
         self._serve = serve_link
         self._patience = max_cancel_s + DRAIN_S
 
     async def connect(self) -> LinkedAgent:
-        """A fresh connection to the agent."""
+        """Open a new connection to the agent."""
         ours, theirs = memory_pair()
         return _Served(ours, theirs, self._serve, self._patience)

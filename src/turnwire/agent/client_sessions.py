@@ -1,7 +1,7 @@
-"""The sessions of one client: opened, prompted, left.
+"""The sessions that one client has open: opening, prompting and leaving them.
 
-A session that another client has open is joined, one that only the store has is brought back, and one that nobody
-has any more is ended. Never starts a turn itself.
+A session that another client has open is joined, one that only the store has is restored, and one that no client
+has open any more is ended. Nothing here starts a turn.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
+from turnwire import new_ids
 from turnwire.agent.connected_client import ConnectedClient
 from turnwire.agent.definition import call
 from turnwire.agent.live_session import LiveSession, LiveSessions
@@ -24,44 +25,42 @@ from turnwire.agent.store import Kept
 from turnwire.agent.turn_run import TurnRun
 from turnwire.agent.turns import Turns
 from turnwire.agent.v2_updates import Json
-from turnwire.core.content import check_content
-from turnwire.core.json_members import as_object, members, read_entries, text_of
-from turnwire.core.translate.sessions import Opening, session_result, updates_after
 from turnwire.errors import AgentFailure, AppendConflict, SessionNotFound
 from turnwire.ids import RequestId, SessionId
-from turnwire.runtime import new_ids
+from turnwire.projections.translate.sessions import Opening, session_result, updates_after
+from turnwire.session.content import check_content
+from turnwire.session.json_members import as_object, members, read_entries, text_of
 from turnwire.wire.jsonrpc import Request, invalid_params, raw
 
 
 class Answered(NamedTuple):
-    """The result of a request, and what follows its answer at once."""
+    """The result of a request, and what is sent directly after it."""
 
     value: object
     then: Callable[[], None] = lambda: None
 
 
 LEAVE_S = 5.0
-"""How long a session that its last client left may take to end, beside what its turn may take to stop."""
+"""Time for a session to end after its last client left, in addition to the time its turn may take to stop."""
 
 logger = logging.getLogger(__name__)
 
 
 class ClientSessions:
-    """What one client has open."""
+    """The open sessions of one client."""
 
     def __init__(self, client: ConnectedClient, live: LiveSessions) -> None:
         """`live`: those of the agent, which all of its clients share."""
         self.connected = client
         self.live = live
         self.definition = client.definition
-        client.is_prompting = self.is_prompting
         self._open: dict[str, SessionClient] = {}
         """Its place in each session that it has open, by the session's id."""
 
     # -- finding -------------------------------------------------------------------------------------------------
 
     def find(self, session_id: str) -> tuple[LiveSession, SessionClient]:
-        """A session that this client has open. Raises `SessionNotFound`."""
+        """Return a session that this client has open. Raises `SessionNotFound`."""
         live, client = self.live.get(session_id), self._open.get(session_id)
         is_here = live is not None and live.is_opened and not live.is_ending
         if live is None or client is None or not is_here or client not in live.clients:
@@ -69,7 +68,7 @@ class ClientSessions:
         return live, client
 
     def peek(self, session_id: object) -> LiveSession | None:
-        """The same, or none."""
+        """Return a session that this client has open, or None."""
         try:
             return self.find(session_id)[0] if isinstance(session_id, str) else None
         except SessionNotFound:
@@ -85,7 +84,7 @@ class ClientSessions:
     # -- opening -------------------------------------------------------------------------------------------------
 
     async def open_new(self, asked: Opening, meta: Json, kept: Kept | None = None) -> Answered:
-        """A new session, or one that begins with the history of `kept`."""
+        """Open a new session, or one that starts with the history of `kept`."""
         named: str | None = await call(self.definition.hooks.named, asked, meta, kept)
         if named is not None and (named in self.live or await self.definition.store.load(named) is not None):
             raise _named_twice()
@@ -101,27 +100,27 @@ class ClientSessions:
         try:
             await self._keep(record)
         except AppendConflict:
-            # Another client's was kept between the look and now.
+            # Another client's session was stored since the check.
             raise _named_twice() from None
         live = self._bring(record)
         try:
             client = await self._attach(live, asked, meta)
         except BaseException:
-            # Its author refused it, or its client took the request back: there never was such a session.
+            # The author rejected it, or the client cancelled the request: the session never existed.
             with anyio.CancelScope(shield=True):
                 await self.definition.store.delete(record.id)
             raise
         return self._opened(live, client, SessionId(live.id))
 
     async def reopen(self, asked: Opening, meta: Json) -> Answered:
-        """A session that there is. Raises `SessionNotFound`."""
+        """Open an existing session. Raises `SessionNotFound`."""
         assert asked.session_id is not None, "only a new session has no id yet"
         live = await self._found(asked.session_id, asked, meta)
         client = await self._attach(live, asked, meta)
         return self._opened(live, client, None)
 
     async def kept(self, session_id: str) -> Kept:
-        """A session as it is now, with its history. Raises `SessionNotFound`."""
+        """Return a session with its current history. Raises `SessionNotFound`."""
         live = self.live.get(session_id)
         if live is not None:
             record = msgspec.json.decode(msgspec.json.encode(live.record()), type=Kept)
@@ -177,7 +176,7 @@ class ClientSessions:
             # It opened the session again: its prompts are answered at the new client.
             live.turns.move(before, client)
             _detach(live, before)
-        # From here on what is told is held for this client, so that nothing is lost between history and now.
+        # From here on updates are held for this client, so that none is lost between the history and the present.
         history, state = live.history.replayed, raw(live.foreground_for(self.connected))
         live.clients.append(client)
         try:
@@ -193,7 +192,7 @@ class ClientSessions:
     async def _catch_up(
         self, live: LiveSession, client: SessionClient, history: tuple[bytes, ...], state: Raw
     ) -> None:
-        """What was, and what holds now."""
+        """Return the history and the current state."""
         frames = client.replayed(history)
         if live.title is not None:
             frames += client.replayed([bytes(raw({"sessionUpdate": "session_info_update", "title": live.title}))])
@@ -202,7 +201,7 @@ class ClientSessions:
             await client.outbox.room()
 
     def _opened(self, live: LiveSession, client: SessionClient, session_id: SessionId | None) -> Answered:
-        """The answer that opens a session, and what follows it without a gap."""
+        """Return the answer that opens a session, and what follows it without a gap."""
         offers, profile = live.offers.as_opened(), self.connected.profile
         result = session_result(offers, 2, profile.version, session_id, boolean_options=profile.boolean_options)
 
@@ -231,7 +230,7 @@ class ClientSessions:
             _detach(live, client)
 
     async def leave(self) -> None:
-        """The client has left: end its turns, and the sessions that nobody else has."""
+        """End the turns of a client that disconnected, and the sessions that no other client has open."""
         for session_id, client in tuple(self._open.items()):
             live = self.live.get(session_id)
             if live is None or client not in live.clients:
@@ -277,7 +276,7 @@ class ClientSessions:
     # -- prompts -------------------------------------------------------------------------------------------------
 
     def prompt(self, request: Request) -> None:
-        """Take a prompt. Raises what is wrong with it."""
+        """Submit a prompt. Raises the error that rejects it."""
         fields = members(request.params)
         session_id = text_of(fields, "sessionId")
         if session_id is None:
@@ -285,7 +284,7 @@ class ClientSessions:
         live, client = self.find(session_id)
         content = self.content(fields.get("prompt"))
         meta = as_object(fields["_meta"]) if "_meta" in fields else {}
-        # Whoever prompts can take what comes.
+        # A client that prompts can receive updates.
         client.be_ready("prompt")
         live.turns.submit(TurnRun(live, content, client, request.id, meta))
 
@@ -297,7 +296,7 @@ class ClientSessions:
         return msgspec.json.decode(blocks, type=list[dict[str, Any]])
 
     def is_prompting(self, request_id: RequestId) -> bool:
-        """Whether a prompt with this id has no answer yet."""
+        """Return whether a prompt with this id has no answer yet."""
         return any(
             live.turns.is_prompted_by(client, request_id)
             for session_id, client in self._open.items()

@@ -1,14 +1,14 @@
-"""One client as its sessions see it: where to put frames, how to ask it, where to run tasks, what it can take.
+"""One client as its sessions see it: frames to it, requests to it, its task group, its capabilities.
 
-Frames go out in the order in which they were put, as fast as the client reads; nothing here waits for it but
-`room`, where a speaker waits for a slow client, and `check_room` stops one that never waits. Never drops a frame of
-a client that is there, and never reads from it: `turnwire.agent.connection` does.
+Frames are sent in the order in which they were put, as fast as the client reads. Only `room` waits for a slow
+client; `check_room` stops a speaker that never waits. No frame of a connected client is dropped.
+`turnwire.agent.connection` reads from the client.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any, NamedTuple
 
 import anyio
@@ -17,21 +17,22 @@ from anyio.lowlevel import checkpoint
 from msgspec import Raw
 
 from turnwire.agent.definition import AgentDefinition
-from turnwire.core.connection_stage import Admission
-from turnwire.core.correlation import Correlation
-from turnwire.core.translate.handshake import ClientProfile
 from turnwire.errors import LimitExceeded, LinkBroken, LinkError
+from turnwire.hosting.base import FrameLink
 from turnwire.ids import RequestId
-from turnwire.link.base import FrameLink
+from turnwire.projections.translate.handshake import ClientProfile
+from turnwire.session.connection_stage import Admission
+from turnwire.session.correlation import Correlation
 from turnwire.wire.jsonrpc import ErrorObject, Failure, Frame, Result, encode, encode_failure, raw
 
 HARD = 4
-"""Answers and ends are always taken. A client that asks and never reads is no longer read itself at this many times
-the bound."""
+"""Answers and turn ends are always queued. At this multiple of the bound the client is no longer read from: it
+sends requests and never reads.
+"""
 
 
 class ConnectedClient:
-    """One connected client."""
+    """A connected client."""
 
     def __init__(self, definition: AgentDefinition, link: FrameLink, tasks: TaskGroup) -> None:
         self.definition = definition
@@ -40,15 +41,13 @@ class ConnectedClient:
         self.outbox = Outbox(link, definition.options.max_unsent)
         self.calls = OpenRequests()
         self.admission = Admission()
-        """How far its connection is: what it may call now."""
+        """The stage of the connection, which decides the methods it may call."""
         self.profile = ClientProfile(version=1)
-        """What it said in `initialize`."""
+        """The client's `initialize` params."""
         self.says_ready = False
         """It has sent `session/ready`."""
         self.was_late = False
-        """It never has, and was waited for in vain: once is enough."""
-        self.is_prompting: Callable[[RequestId], bool] = lambda _: False
-        """Whether a prompt with this id has no answer yet. Its sessions say so."""
+        """The client has never sent `session/ready` and let the time for it pass; it is not waited for again."""
 
     def put(self, frame: Frame) -> None:
         self.outbox.put(encode(frame))
@@ -69,7 +68,7 @@ class ConnectedClient:
 
 
 class Outbox:
-    """The frames for one client. `run` it beside the reader."""
+    """The frames queued for one client. `run` runs in parallel with the reader."""
 
     def __init__(self, link: FrameLink, max_bytes: int) -> None:
         self._link = link
@@ -79,7 +78,7 @@ class Outbox:
         self._filled = anyio.Event()
         self._emptied = anyio.Event()
         self.is_broken = False
-        """The client reads no more; what it is sent is dropped."""
+        """The client reads no more; further frames are dropped."""
 
     def put(self, frame: bytes) -> None:
         """Send this after everything that was put before."""
@@ -109,7 +108,7 @@ class Outbox:
             )
 
     async def room(self) -> None:
-        """Return once the link has taken everything. Gives others a chance to run, even if it has already."""
+        """Wait until the link has accepted all frames. Yields to other tasks even if it already has."""
         await checkpoint()
         while self._frames and not self.is_broken:
             await self._emptied.wait()
@@ -133,7 +132,7 @@ class Outbox:
             self.end()
 
     def end(self) -> None:
-        """Nothing can be sent any more: wake everybody."""
+        """Stop sending and wake all waiters."""
         self.is_broken = True
         self._frames.clear()
         self._bytes = 0
@@ -142,7 +141,7 @@ class Outbox:
 
 
 class Sent:
-    """Something was said. `await` it to wait until the client takes more."""
+    """A sent update. `await` it to wait until the client accepts more."""
 
     __slots__ = ("_outbox",)
 
@@ -160,18 +159,18 @@ class OpenRequests:
         self._open: Correlation[PendingAnswer, None] = Correlation()
 
     def begin(self) -> BegunRequest:
-        """A new request, which is to be sent."""
+        """Register a new request that is about to be sent."""
         answer = PendingAnswer()
         return BegunRequest(self._open.open(answer), answer)
 
     def settle(self, frame: Result | Failure) -> None:
-        """An answer came. One that nobody waits for is ignored."""
+        """Resolve the request with its answer. An unexpected answer is ignored."""
         answer = self._open.close(frame.id)
         if answer is not None:
             answer.give(frame)
 
     def withdraw(self, request_id: RequestId) -> bool:
-        """Nobody waits for it any more; whether it was open."""
+        """Forget a request whose caller stopped waiting. Return whether it was open."""
         return self._open.close(request_id) is not None
 
     def end(self) -> None:
@@ -181,14 +180,14 @@ class OpenRequests:
 
 
 class BegunRequest(NamedTuple):
-    """A request that has its id."""
+    """A request with its id."""
 
     id: RequestId
     answer: PendingAnswer
 
 
 class PendingAnswer:
-    """An answer that is waited for."""
+    """The pending answer of a request."""
 
     def __init__(self) -> None:
         self._frame: Result | Failure | None = None
@@ -199,7 +198,7 @@ class PendingAnswer:
         self._came.set()
 
     async def wait(self) -> Result | Failure:
-        """The answer. Raises `LinkBroken` if the client left first."""
+        """Wait for the answer. Raises `LinkBroken` if the client disconnects first."""
         await self._came.wait()
         if self._frame is None:
             raise LinkBroken("the client left before it answered")

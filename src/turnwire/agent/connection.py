@@ -1,7 +1,7 @@
-"""One client of an agent: reads its messages and has the methods do the rest.
+"""One client connection of an agent: reads messages and dispatches them to the methods.
 
-Prompts, cancels and `session/ready` are taken as they come; everything else runs in a task of its own, so that
-nothing a client asks for holds up its next message. Never answers a notification, never answers a request twice.
+Prompts, cancels and `session/ready` are handled in order; every other request runs in its own task, so that none
+delays the client's next message. A notification is never answered, and a request exactly once.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from turnwire.agent.definition import AgentDefinition, initialize_result
 from turnwire.agent.failures import CANCELLED, error_of
 from turnwire.agent.live_session import LiveSessions
 from turnwire.agent.methods import LOGIN, NOTIFICATIONS, REQUESTS, extension
-from turnwire.core.connection_stage import REFUSALS, Admittance, MessageKind, Step
-from turnwire.core.correlation import ExactId, exact
-from turnwire.core.dialect import read_cancel_request
-from turnwire.core.translate.handshake import read_client, version_refusal
 from turnwire.errors import LinkError, RemoteProtocolError, TurnwireError
+from turnwire.hosting.base import FrameLink
 from turnwire.ids import RequestId
-from turnwire.link.base import FrameLink
+from turnwire.projections.dialect import read_cancel_request
+from turnwire.projections.translate.handshake import read_client, version_refusal
 from turnwire.runtime.cancellation import contained
+from turnwire.session.connection_stage import REFUSALS, Admittance, MessageKind, Step
+from turnwire.session.correlation import ExactId, exact
 from turnwire.wire.jsonrpc import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -42,16 +42,16 @@ logger = logging.getLogger(__name__)
 
 
 class Connection:
-    """One client."""
+    """One client connection."""
 
     def __init__(self, definition: AgentDefinition, live: LiveSessions, link: FrameLink, tasks: TaskGroup) -> None:
         self._client = ConnectedClient(definition, link, tasks)
         self._sessions = ClientSessions(self._client, live)
         self._open: dict[ExactId, anyio.CancelScope] = {}
-        """Its requests that run, with what stops them."""
+        """Running requests of the client, with their cancel scopes."""
 
     async def serve(self) -> None:
-        """Take the client's messages until its link ends; then end what it alone had open."""
+        """Handle the client's messages until its link ends; then end the sessions that only it had open."""
         client = self._client
         client.tasks.start_soon(client.outbox.run)
         try:
@@ -67,7 +67,7 @@ class Connection:
                 await self._sessions.leave()
 
     async def drained(self) -> None:
-        """Return once the client has taken all that it was sent."""
+        """Wait until the client has accepted all frames."""
         await self._client.outbox.room()
 
     # -- one message ---------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class Connection:
             elif frame.method in self._client.definition.hooks.extensions:
                 self._client.tasks.start_soon(self._extension, frame)
         except TurnwireError as error:
-            # Nobody waits for an answer.
+            # A notification has no answer, so the error is only logged.
             logger.info("a notification was not taken: %s", error)
 
     async def _extension(self, frame: Notification) -> None:
@@ -136,7 +136,7 @@ class Connection:
         elif request.method == INITIALIZE:
             self._initialize(request)
         elif exact(request.id) in self._open or self._sessions.is_prompting(request.id):
-            # An answer would be taken for that of the first one.
+            # An answer would be mistaken for that of the first request.
             logger.warning("a client used the id of an open request again; the second one is ignored")
         else:
             self._client.admission.step(Step.BEGIN)

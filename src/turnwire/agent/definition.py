@@ -1,7 +1,7 @@
-"""What an agent is to all of its connections: its author's functions, its store, its settings.
+"""The parts of an agent that all its connections share: author's functions, store, settings, `initialize` answer.
 
-Also what it says of itself to a client that initializes: every agent of this kit lists, loads, resumes, forks,
-closes and deletes sessions, and offers nothing that is switched off.
+Every agent of this SDK lists, loads, resumes, forks, closes and deletes sessions. Options that are switched off are
+not advertised.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 from turnwire.agent.options import AgentOptions, AuthMethod, Command
 from turnwire.agent.store import SessionStore
 from turnwire.agent.v2_updates import Json
-from turnwire.core.translate.handshake import ClientProfile, HostOffer, Offered, initialize_answer
+from turnwire.clock import Clock
 from turnwire.errors import AgentFailure, LocalProtocolError
+from turnwire.projections.translate.handshake import ClientProfile, HostOffer, Offered, initialize_answer
 from turnwire.runtime.cancellation import contained
-from turnwire.runtime.clock import Clock
 from turnwire.wire.methods import VENDOR
 
 Function: TypeAlias = Callable[..., Any]
@@ -26,7 +26,7 @@ Function: TypeAlias = Callable[..., Any]
 
 @dataclass
 class Hooks:
-    """The author's functions; None where there is none."""
+    """The author's functions; None if not registered."""
 
     prompt: Function | None = None
     opened: Function | None = None
@@ -36,18 +36,18 @@ class Hooks:
     changed: Function | None = None
     steer: Function | None = None
     named: Function | None = None
-    """`(opening, meta, forked)`: the id of a new session. None has one made."""
+    """`(opening, meta, forked)` returns the id of a new session. Without it an id is generated."""
     missing: Function | None = None
-    """`(opening, meta)`: a session that the store has not, as `Kept`; None if there is none."""
+    """`(opening, meta)` returns a session that the store does not have as `Kept`, or None."""
     commands: dict[str, tuple[Command, Function]] = field(default_factory=dict[str, tuple[Command, Function]])
     extensions: dict[str, Function] = field(default_factory=dict[str, Function])
 
 
 async def call(function: Function | None, *args: Any) -> Any:
-    """Call it, and wait for it if it is async. None if there is none.
+    """Call a function and await its result if it is async. Does nothing for None.
 
-    Raises what it raises; `LocalProtocolError` if it cancels itself, which would look like a cancel from outside,
-    `AgentFailure` if it wants to end the process.
+    Raises what the function raises; `LocalProtocolError` if it raises a cancellation by itself, which would look
+    like a cancel from outside; `AgentFailure` if it tries to end the process.
     """
     if function is None:
         return None
@@ -56,7 +56,7 @@ async def call(function: Function | None, *args: Any) -> Any:
             result: Any | Awaitable[Any] = function(*args)
             return await result if isawaitable(result) else result
         except SystemExit as ended:
-            # It would end every other session of the process, too.
+            # SystemExit would end every other session of the process.
             raise AgentFailure(
                 f"the agent's function ended with SystemExit({ended.code!r}); return, or raise AgentFailure"
             ) from ended
@@ -64,7 +64,7 @@ async def call(function: Function | None, *args: Any) -> Any:
 
 
 class AgentDefinition:
-    """One agent."""
+    """An agent's identity, store, options and functions."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ _MARKERS: Json = {"fork": {}, "additionalDirectories": {}}
 
 
 def initialize_result(definition: AgentDefinition, client: ClientProfile) -> Json:
-    """What the client is told of the agent."""
+    """Return the answer to `initialize`."""
     options = definition.options
     host = HostOffer(
         version=definition.version,
@@ -124,7 +124,7 @@ def initialize_result(definition: AgentDefinition, client: ClientProfile) -> Jso
 
 
 def _add_steering(place: Json) -> None:
-    """An extension of ACP is offered in `_meta`."""
+    """Advertise steering in `_meta`, as ACP extensions are."""
     meta: Json = place.setdefault("_meta", {})
     meta[VENDOR] = {**meta.get(VENDOR, {}), "steering": {}}
 

@@ -1,7 +1,7 @@
-"""Errors as a client hears them: a JSON-RPC error object for whatever went wrong.
+"""Errors as clients see them: a JSON-RPC error object for every exception.
 
-An author's `AgentFailure` is passed on as it is. The text of an exception that is not turnwire's is never shown: it
-may hold anything.
+An author's `AgentFailure` is passed on. The text of any foreign exception stays inside, because it may contain
+anything.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GONE: Final = "there is no such session; list the sessions, or open a new one"
 
 
 def error_of(error: BaseException) -> ErrorObject:
-    """What a client is told of an exception."""
+    """Return the error object for an exception."""
     told = next((each for each in leaves(error) if isinstance(each, TurnwireError)), None)
     match told:
         case AgentFailure():
@@ -54,5 +54,5 @@ def error_of(error: BaseException) -> ErrorObject:
 
 
 def is_expected(error: BaseException) -> bool:
-    """Whether the author meant it, so that no traceback is needed."""
+    """Return whether the author raised the error on purpose, so that no traceback is needed."""
     return any(isinstance(each, AgentFailure) for each in leaves(error))

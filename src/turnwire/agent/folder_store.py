@@ -1,10 +1,10 @@
-"""Sessions in a folder: what an agent keeps is there again after its process has ended.
+"""A session store in a folder, which survives the agent's process.
 
-Takes and gives what `turnwire.agent.store` says. Each session has a folder of its own with `meta.json`, replaced
-whole by renaming, and `history.ndjson`, which only grows. What `save` and `append` took outlives the process and
-the machine. A line that was cut by a crash is dropped by readers, and by the next append. Files are for their owner
-alone. Works in a worker thread, one call after the other; two processes may share the folder, and whoever writes to
-a session holds the lock on its history. Never leaves the folder, whatever a session is called.
+Implements `turnwire.agent.store`. Each session has a folder with `meta.json`, replaced by renaming, and
+`history.ndjson`, which only grows. Data acknowledged by `save` and `append` survives process and machine. Readers
+and the next append drop a line that a crash cut off. Files are readable by their owner only. Calls run in one
+worker thread, in order. Two processes may share the folder; a writer holds the lock on the session's history. No
+session id leads outside the folder.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from turnwire.agent.store import (
     page_of,
     unknown_session,
 )
-from turnwire.errors import LogCorrupt, LogError, LogFull, LogTooNew, LogUnavailable
-from turnwire.runtime.services.roots import close_directory
+from turnwire.errors import LogCorrupt, LogError, LogFull, LogUnavailable, LogVersionMismatch
+from turnwire.hosting.services.roots import close_directory
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ VERSION = 1
 META, HISTORY = "meta.json", "history.ndjson"
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 NAME_BYTES = 200
-"""File systems take 255; some is left for the names of folders that are being deleted."""
+"""File systems allow 255 bytes; the rest is for the names of folders that are being deleted."""
 
 _numbers = itertools.count(1)
 
@@ -78,12 +78,12 @@ class FolderStore:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder).expanduser().absolute()
-        # One thread at a time keeps the order of the calls.
+        # One thread at a time preserves the order of calls.
         self._turns = CapacityLimiter(1)
 
     async def save(self, record: Kept) -> None:
-        """Keep a session. Raises `LogError` if the disk does not take it, and as `SessionStore` says."""
-        # Before anything waits: an author goes on changing the state.
+        """Store a session. Raises `LogError` if the disk fails, and as `SessionStore` states."""
+        # Encode before the first wait: the author may go on changing the state.
         await self._run(self._save, record.id, record.revision, _as_meta(record))
 
     async def append(self, session_id: str, updates: Sequence[bytes]) -> None:
@@ -91,11 +91,11 @@ class FolderStore:
         await self._run(self._append, session_id, updates)
 
     async def load(self, session_id: str) -> Kept | None:
-        """A session with its history. Raises `LogCorrupt`, `LogTooNew` if it cannot be read."""
+        """Return a session with its history. Raises `LogCorrupt` or `LogVersionMismatch` if it cannot be read."""
         return await self._run(self._load, session_id)
 
     async def list(self, cwd: str | None = None, cursor: str | None = None, limit: int = PAGE) -> Page:
-        """A page of sessions; one that cannot be read is left out. Raises `RequestRefused` for a bad cursor."""
+        """Return a page of sessions, without unreadable ones. Raises `RequestRefused` for a bad cursor."""
         return page_of(await self._run(self._heads), cwd, cursor, limit)
 
     async def delete(self, session_id: str) -> None:
@@ -113,7 +113,7 @@ class FolderStore:
     def _save(self, session_id: str, revision: int, content: bytes) -> None:
         folder = self._at(session_id)
         if revision == FIRST:
-            # Only then: what was deleted stays deleted.
+            # Create it only now, so that a deleted session stays deleted.
             self._make(folder)
         try:
             with _locked(folder / HISTORY):
@@ -123,7 +123,7 @@ class FolderStore:
             raise unknown_session() from None
 
     def _make(self, folder: Path) -> None:
-        # Whoever works for one session must not look into others by their files.
+        # An agent that works for one session must not read others through their files.
         close_directory(self._folder)
         with suppress(FileExistsError):
             folder.mkdir(mode=FOLDER_MODE)
@@ -145,7 +145,7 @@ class FolderStore:
         folder = self._at(session_id)
         try:
             meta = _read_meta(folder / META, _Meta)
-            # After the record: a session that is being deleted has one of both, or none.
+            # Read after the record: a session that is being deleted has one of the two files, or none.
             lines = (folder / HISTORY).read_bytes().split(b"\n")[:-1]
         except FileNotFoundError:
             return None
@@ -185,15 +185,15 @@ class FolderStore:
         folder, gone = self._at(session_id), self._folder / f".gone-{os.getpid()}-{next(_numbers)}"
         with ExitStack() as held:
             with suppress(FileNotFoundError):
-                # Not in the middle of what somebody else writes.
+                # Lock, so that no other writer's append is half done.
                 held.enter_context(_locked(folder / HISTORY))
             with suppress(FileNotFoundError):
-                # Renaming makes it one step for whoever reads meanwhile.
+                # Renaming makes deletion one step for concurrent readers.
                 folder.rename(gone)
                 shutil.rmtree(gone)
 
     def _at(self, session_id: str) -> Path:
-        """The folder of a session. Clients name sessions too, so a name is never used as a path."""
+        """Return the folder of a session. Clients choose session names, so a name is never used as a path."""
         name = quote(session_id, safe="", errors="surrogatepass") or "%"
         if len(name) > NAME_BYTES:
             name = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()
@@ -234,7 +234,7 @@ def _locked(history: Path) -> Generator[int]:
 
 
 def _revision(path: Path) -> int | None:
-    """Of the record that is there; none was written yet if its maker crashed."""
+    """Return the stored record's revision; None if its creator crashed before writing one."""
     try:
         return _read_meta(path, _Head).revision
     except FileNotFoundError:
@@ -242,7 +242,7 @@ def _revision(path: Path) -> int | None:
 
 
 def _whole(history: int) -> int:
-    """Where the last whole line ends. A longer file was cut in the middle of a write."""
+    """Return the offset after the last whole line. A longer file was cut in the middle of a write."""
     end = os.fstat(history).st_size
     while end > 0:
         begin = max(0, end - 65536)
@@ -254,7 +254,7 @@ def _whole(history: int) -> int:
 
 
 def _write_at(history: int, at: int, lines: bytes) -> None:
-    """Write all or nothing: what was written before an error is taken back."""
+    """Write all bytes or none: a partial write is undone after an error."""
     os.ftruncate(history, at)
     try:
         written = 0
@@ -279,7 +279,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """A name in a folder outlives the machine only with the folder."""
+    """Sync a folder, without which a new name in it does not survive the machine."""
     with _opened(folder, os.O_RDONLY | os.O_DIRECTORY) as opened:
         os.fsync(opened)
 
@@ -294,13 +294,16 @@ def _read_meta(path: Path, kind: type[_MetaKind]) -> _MetaKind:
         raise LogCorrupt(
             f"the session in the folder {path.parent.name} has a record that is no such; delete it"
         ) from None
-    if meta.version > VERSION:
-        raise LogTooNew("the session was kept by a newer turnwire; use that one to load it", version=meta.version)
+    if meta.version != VERSION:
+        raise LogVersionMismatch(
+            "the session was stored by another version of turnwire; load it with that one, or delete it",
+            version=meta.version,
+        )
     return meta
 
 
 def _readable(lines: Sequence[bytes], session_id: str) -> tuple[bytes, ...]:
-    """Whole lines that are JSON. A machine that lost its power may leave one that is not; the rest still counts."""
+    """Return the whole lines that are JSON. A power failure may leave one that is not; the others still count."""
     found: list[bytes] = []
     for each in lines:
         try:

@@ -1,8 +1,8 @@
-"""The history of a session as its author's agent told it, in the words of v2.
+"""The history of a session, in v2 updates, as its agent reported it.
 
-It is replayed to clients, and kept by the store. Pieces of one message that follow each other become one. What is
-only of the moment is not kept: states, notices, and what the answer that opens a session says anyway. The end of
-each turn is, with the names by which its prompt was known.
+It is replayed to clients and stored. Consecutive chunks of one message become one update. Momentary updates are not
+stored: states, notices, and everything that the answer that opens a session contains. The end of each turn is
+stored with the ids of its prompt.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from turnwire.agent.v2_updates import Json, call_ended, text_block
-from turnwire.core.encoder.encoder import EndedTurn, idle_update
-from turnwire.core.json_members import as_object, child
-from turnwire.ids import RequestId
+from turnwire.projections.encoder.encoder import EndedTurn, idle_update
+from turnwire.session.json_members import as_object, child
 from turnwire.wire.jsonrpc import raw
 from turnwire.wire.methods import VENDOR
 from turnwire.wire.schema.update import CURRENT_STATE, TOOL_CALLS
@@ -28,17 +27,17 @@ _UNFINISHED: Final = frozenset({"pending", "in_progress"})
 
 
 class History:
-    """Of one session."""
+    """The history of one session."""
 
     def __init__(self, kept: Iterable[bytes] = ()) -> None:
         self._updates = list(kept)
         self._saved = self._brought = len(self._updates)
         self._growing: tuple[str, str] | None = None
-        """The message whose pieces are being joined, by kind and id."""
+        """The message whose chunks are being joined, by kind and id."""
         self._texts: list[str] = []
 
     def add(self, update: Json, told: Raw) -> None:
-        """An update that was told."""
+        """Add an update that was sent."""
         if update["sessionUpdate"] in _OF_THE_MOMENT:
             return
         message = _message(update)
@@ -51,14 +50,13 @@ class History:
         self._texts.append(update["content"]["text"])
 
     def keep(self, told: Raw) -> None:
-        """An update, whatever it is."""
+        """Add an update of any kind."""
         self._close()
         self._updates.append(bytes(told))
 
     def keep_end(self, ended: EndedTurn) -> None:
-        """The end of a turn, with the names by which its prompt was known."""
-        named = {"promptId": ended.prompt_id, "promptRequestId": ended.request_id}
-        self.keep(raw({**idle_update(ended), "_meta": {VENDOR: named}}))
+        """Store the end of a turn with its prompt id. Its request id means nothing to a later connection."""
+        self.keep(raw({**idle_update(ended), "_meta": {VENDOR: {"promptId": ended.prompt_id}}}))
 
     @property
     def updates(self) -> tuple[bytes, ...]:
@@ -73,7 +71,7 @@ class History:
         return (*self.updates, *(bytes(raw(each)) for each in lost))
 
     def _lost(self) -> list[str]:
-        """Tool calls that were open when the session was brought back: whoever ran them is gone."""
+        """Return the tool calls that were open when the session was restored; whoever ran them is gone."""
         is_open: dict[str, bool] = {}
         for number, each in enumerate(self._updates):
             if b'"toolCallId"' not in each:
@@ -81,21 +79,21 @@ class History:
             call = _read_call(each)
             if call.session_update not in TOOL_CALLS or (call.status is None and call.tool_call_id in is_open):
                 continue
-            # What is told now has somebody who can end it.
+            # A call of this process can still be ended.
             is_unfinished = call.status is None or call.status in _UNFINISHED
             is_open[call.tool_call_id] = is_unfinished and number < self._brought
         return [name for name, still in is_open.items() if still]
 
     @property
     def waiting(self) -> int:
-        """How many whole updates the store has not got yet."""
+        """Return the number of whole updates that the store does not have yet."""
         return len(self._updates) - self._saved
 
     # -- for the store -------------------------------------------------------------------------------------------
 
     @property
     def unsaved(self) -> list[bytes]:
-        """What the store has not got yet."""
+        """Return the updates that the store does not have yet."""
         self._close()
         return self._updates[self._saved :]
 
@@ -104,7 +102,7 @@ class History:
         self._saved += count
 
     def take_up(self, stored: Iterable[bytes]) -> None:
-        """What the store has, of which others may have written a part; ours that it has not got comes behind."""
+        """Adopt the stored history, which others may have extended; our unsaved updates follow it."""
         unsaved = self.unsaved
         self._updates = list(stored)
         self._saved = len(self._updates)
@@ -120,18 +118,17 @@ class History:
 
 
 class KeptEnd(NamedTuple):
-    """A kept end of a turn."""
+    """The stored end of a turn."""
 
     prompt_id: str
-    request_id: RequestId | None
     stop_reason: str | None
 
 
 def read_end(kept: Raw) -> KeptEnd:
-    """The names of a turn that ended long ago, and how it did."""
+    """Read the prompt id and the stop reason of a stored turn."""
     idle = as_object(kept)
     names, reason = child(idle, "_meta", VENDOR), idle.get("stopReason")
-    return KeptEnd(names.get("promptId", ""), names.get("promptRequestId"), None if reason == "error" else reason)
+    return KeptEnd(names.get("promptId", ""), None if reason == "error" else reason)
 
 
 class _Call(Struct, rename="camel"):
@@ -144,7 +141,7 @@ _read_call = msgspec.json.Decoder(_Call).decode
 
 
 def _message(update: Json) -> tuple[str, str] | None:
-    """The message of a piece that is nothing but text."""
+    """Return the message of a chunk that is only text."""
     content: Any = update.get("content")
     if update.keys() != _PIECE or not isinstance(content, dict) or content.keys() != _TEXT:
         return None

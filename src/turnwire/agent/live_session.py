@@ -1,10 +1,10 @@
-"""A session that is open: what it is, who is told of it, what it remembers, and how its store keeps up.
+"""An open session: its clients, its history, and how its store is kept up to date.
 
-What its turns and its author say is told to every client that has the session, and kept. A session that was only
-looked at is not written. Of what another process saved since, everything is taken up that did not change here; if
-both changed the state, the one that is in the store stays. Never changes the state of a turn that runs, never
-brings a deleted session back, never decides about a turn: `turnwire.agent.turns` does. `turnwire.agent.session` is
-what the author sees of it.
+Updates from its turns and its author are sent to every client that has the session open, and stored. A session that
+was only read is not written. Changes that another process saved are adopted, except where this process changed the
+same part; if both changed the state, the stored one wins. Nothing here changes the state of a running turn,
+restores a deleted session, or decides about a turn: `turnwire.agent.turns` does. `turnwire.agent.session` is the
+author's view of it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
+from turnwire import new_ids
 from turnwire.agent.connected_client import ConnectedClient, Sent
 from turnwire.agent.definition import AgentDefinition, Function, call
 from turnwire.agent.history import History
@@ -28,13 +29,12 @@ from turnwire.agent.session import Session
 from turnwire.agent.session_client import Readiness, SessionClient
 from turnwire.agent.store import FIRST, Kept, OptionValue, encoded, unknown_session
 from turnwire.agent.v2_updates import Json, called, from_v1
-from turnwire.core.encoder.encoder import EndedTurn, idle_update, state_update
-from turnwire.core.translate.handshake import ClientProfile
-from turnwire.core.translate.messages import CHUNKS, WHOLE
-from turnwire.core.translate.updates import UpdatesV1ToV2
 from turnwire.errors import AppendConflict, ConfigError, LimitExceeded, LocalProtocolError, SessionNotFound
 from turnwire.ids import PromptId, RequestId
-from turnwire.runtime import new_ids
+from turnwire.projections.encoder.encoder import EndedTurn, idle_update, state_update
+from turnwire.projections.translate.handshake import ClientProfile
+from turnwire.projections.translate.messages import CHUNKS, WHOLE
+from turnwire.projections.translate.updates import UpdatesV1ToV2
 from turnwire.runtime.cancellation import contained
 from turnwire.wire.jsonrpc import raw
 from turnwire.wire.methods import VENDOR
@@ -47,9 +47,9 @@ logger = logging.getLogger(__name__)
 SAVE_AT = 256
 """Updates that may wait for the store while a turn runs: a crash in a long turn costs no more than these."""
 SAVE_S = 10.0
-"""How long the beginning or the end of a turn waits for the store before it goes on all the same."""
+"""Time that the start or end of a turn waits for the store before it continues without it."""
 TRIES = 3
-"""How often a save begins again because another process was faster. The next save goes on from there."""
+"""Attempts of one save when other processes save at the same time. The next save continues from there."""
 
 
 class OpenPermissionRequest(NamedTuple):
@@ -61,19 +61,19 @@ class OpenPermissionRequest(NamedTuple):
     """permission or elicitation."""
 
     def described_to(self, client: ConnectedClient) -> Json:
-        # Request ids are local to a connection: to another client the same number is a request of its own.
+        # Request ids are local to a connection: for another client the same number is a different request.
         told = {"requestId": self.request_id} if client is self.client else {}
         return {**told, "kind": self.kind}
 
 
 class LiveSession:
-    """One open session."""
+    """An open session."""
 
     def __init__(self, definition: AgentDefinition, kept: Kept, client: ClientProfile) -> None:
         self.definition = definition
         self.id = kept.id
         self.session = Session(self, kept, client)
-        """What the author sees."""
+        """The author's view."""
         self.title = kept.title
         self.offers = SessionOffers(
             {**kept.options, **({} if kept.mode is None else {MODE: kept.mode})},
@@ -81,23 +81,23 @@ class LiveSession:
         )
         self.history = History(kept.history)
         self.calls: set[str] = set()
-        """Tool calls that were told of since it was brought up."""
+        """Tool calls reported since the session was opened."""
         self.clients: list[SessionClient] = []
         self.settling = anyio.Lock()
-        """Held while a client's setting is made, so that a prompt behind it runs with it."""
+        """Held while a client's setting is applied, so that a later prompt runs with it."""
         self.foreground: Json = state_update("idle")
-        """What it does now, in the words of v2."""
+        """The foreground state, as in v2."""
         self._permission_requests: Sequence[OpenPermissionRequest] = ()
         self.stretch = _between()
-        """The turn that runs, or the time between two turns, by name. No message goes on beyond it."""
+        """The id of the running turn, or of the time between two turns. No message continues beyond it."""
         self.turns: Turns
-        """Set by who brings the session up: turns know their session, not the other way round."""
+        """Set by the opener of the session: turns know their session, not the reverse."""
         # Two facts and no stage: one that its author refuses, or another client deletes, while it is being opened
         # ends without ever having been open, and is not saved.
         self.is_ending = False
         self.ended = anyio.Event()
         self.is_opened = False
-        """An answer has told what it offers; changes are told from here on."""
+        """The opening answer has reported the options; changes are sent from here on."""
         self.is_kept = True
         """The store is to have it. Not any more once it was deleted."""
         self._updated_at = kept.updated_at
@@ -121,9 +121,10 @@ class LiveSession:
     def publish(
         self, update: Json, *, by: SessionClient | None = None, is_late: bool = False, must: bool = False
     ) -> Sent:
-        """Tell every client. `by`: the one that prompted it. Raises `LimitExceeded`, having told nobody.
+        """Send an update to every client. `by` is the client that prompted it. Raises `LimitExceeded` before
+        anything is sent.
 
-        `must`: a turn cannot go on or end without it, so it is told whatever waits already.
+        `must`: a turn cannot continue or end without the update, so no limit applies.
         """
         kind: str = update["sessionUpdate"]
         if not must:
@@ -152,14 +153,14 @@ class LiveSession:
                 client.connected.tasks.start_soon(client.connected.drop)
 
     def canonical(self, update: Json, version: int | None, speaker: PromptId | None = None) -> list[Json]:
-        """An update of the author in the words of v2. `version`: in whose words it is; `speaker`: the turn.
+        """Return an update of the author in v2. `version` is the version it is written in; `speaker` the turn.
 
-        A message or a piece of one that has no name gets one: v1 needs none, and an author need not know who reads.
+        A message or chunk without an id gets one: v1 needs none, and an author need not know the readers.
         """
         kind = update.get("sessionUpdate")
         if not isinstance(kind, str):
             raise LocalProtocolError("an update names its kind in `sessionUpdate`")
-        # What a turn says when it is over is no part of the one that runs.
+        # Updates that a turn sends after its end do not belong to the running turn.
         turn = self.stretch if speaker in {None, self.stretch} else PromptId(f"{speaker}.{self.stretch}")
         is_named = update.get("messageId") is not None
         if kind in WHOLE and not is_named:
@@ -169,7 +170,7 @@ class LiveSession:
         return [_decoded(each) for each in self._from_v1.take(raw(from_v1(update)), turn=turn)]
 
     def begin_turn(self, prompt_id: PromptId) -> None:
-        """A turn is in the conversation, and runs."""
+        """Report that a turn is in the conversation and runs."""
         self.stretch = prompt_id
         self.set_foreground("running")
 
@@ -180,14 +181,14 @@ class LiveSession:
             client.tell(raw(self.foreground_for(client.connected)), "state_update", own=False)
 
     def foreground_for(self, client: ConnectedClient) -> Json:
-        """What it does now, as a client is told it: with what is waited for."""
+        """Return the foreground state for a client, with what it waits for."""
         if not self._permission_requests:
             return self.foreground
         waits = [each.described_to(client) for each in self._permission_requests]
         return {**self.foreground, "_meta": {VENDOR: {"waitsFor": waits}}}
 
     def end_turn(self, ended: EndedTurn, by: SessionClient | None) -> None:
-        """A turn has ended. Nothing here waits, so nothing comes between the parts of its end."""
+        """Report the end of a turn. Nothing here waits, so nothing comes between the parts of the end."""
         self.history.keep_end(ended)
         self.stretch = _between()
         self.foreground, self._permission_requests = idle_update(ended), ()
@@ -223,7 +224,7 @@ class LiveSession:
         self._start(self.clients[0].connected, function, *args)
 
     def client_ready(self, client: ConnectedClient, how: Readiness) -> None:
-        """A client can take what nobody asked for: the author's function hears of it. Nothing waits for that."""
+        """Call the author's function for a client that is ready, without waiting for it."""
         if self.definition.hooks.ready is not None:
             self._start(client, self._tell_ready, how)
 
@@ -253,7 +254,7 @@ class LiveSession:
     # -- keeping -------------------------------------------------------------------------------------------------
 
     def record(self) -> Kept:
-        """As a store keeps it, without its history."""
+        """Return the record that a store holds, without the history."""
         options = self.offers.chosen
         mode = options.pop(MODE, None)
         return Kept(
@@ -272,11 +273,11 @@ class LiveSession:
         self._updated_at = self.definition.timestamp()
 
     async def save(self) -> None:
-        """Have the store keep what has changed."""
+        """Save all changes to the store."""
         await self.keeping.save()
 
     async def claim(self) -> None:
-        """A turn is to begin: say so in the store, and take up what another process kept there since."""
+        """Announce a starting turn in the store, and adopt what another process saved there."""
         self.touch()
         await self.save()
 
@@ -309,7 +310,7 @@ def _decoded(update: Raw) -> Json:
 
 
 class SessionSaver:
-    """Of one open session."""
+    """Saves one open session."""
 
     def __init__(self, live: LiveSession, kept: Kept) -> None:
         self._live = live
@@ -317,9 +318,10 @@ class SessionSaver:
         self._stored = _plain(kept)
         """The record as the store has it, as far as is known here."""
         self._opened: bytes | None = None
-        """The record after it was opened. What opening does is done again next time, so it is no change."""
+        """The record as it was after opening. Changes made by opening are repeated next time, so they need no save.
+        """
         self._unsure: bytes | None = None
-        """What the store was given last, without a word from it that it was kept."""
+        """The last save that the store did not acknowledge."""
         self._turn = anyio.Lock()
 
     def only_looked_at(self) -> None:
@@ -330,7 +332,7 @@ class SessionSaver:
             logger.exception("session %s cannot be kept", self._live.id)
 
     async def save(self) -> None:
-        """Have the store keep everything, within a bound. A store that fails is logged: turns go on."""
+        """Save everything within a time limit. A failing store is logged: turns continue."""
         live = self._live
         with anyio.move_on_after(SAVE_S) as bound:
             async with self._turn:
@@ -377,7 +379,7 @@ class SessionSaver:
     # -- what changed elsewhere ----------------------------------------------------------------------------------
 
     async def _take_up(self, unsure: bytes | None) -> bool:
-        """Somebody saved it since. Whether a save on top of that can be tried now."""
+        """Adopt a save of another process. Return whether a save on top of it can be tried now."""
         theirs = await self._live.definition.store.load(self._live.id)
         if theirs is None:
             raise unknown_session()
@@ -422,7 +424,7 @@ class SessionSaver:
 
 
 def _plain(kept: Kept) -> bytes:
-    """A record by what it says: without its history, and whatever its revision."""
+    """Return the content of a record: without history and revision."""
     return encoded(msgspec.structs.replace(kept, history=(), revision=FIRST))
 
 

@@ -1,7 +1,7 @@
-"""The methods that an agent answers: what each of them does with the client's open sessions.
+"""The methods that an agent answers, applied to the client's open sessions.
 
-The table at the end has a row for each; which versions of ACP have the method is said in `wire.methods`. Never
-reads more of the params than a method needs.
+The table at the end has a row for each; `wire.methods` has the ACP versions of each method. Params are read only as
+far as a method needs.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from turnwire.agent.definition import call
 from turnwire.agent.options import MODE
 from turnwire.agent.store import Kept
 from turnwire.agent.v2_updates import Json, user_message
-from turnwire.core.connection_stage import Step
-from turnwire.core.json_members import as_object, is_null, members, read_entries, text_of
-from turnwire.core.translate.sessions import Opening, read_opening
 from turnwire.errors import SessionNotFound
+from turnwire.projections.translate.sessions import Opening, read_opening
+from turnwire.session.connection_stage import Step
+from turnwire.session.json_members import as_object, is_null, members, read_entries, text_of
 from turnwire.wire.jsonrpc import invalid_params, raw
 from turnwire.wire.methods import (
     AUTH_LOGIN,
@@ -44,11 +44,11 @@ from turnwire.wire.methods import (
 
 
 class Row(NamedTuple):
-    """One method."""
+    """A method."""
 
     act: Callable[[ClientSessions, Raw], Awaitable[Answered]]
     is_there: Callable[[ClientSessions], bool] = lambda sessions: True
-    """Whether this agent has it. Which versions of ACP have it, `wire.methods` says."""
+    """Whether this agent offers it. `wire.methods` has its ACP versions."""
 
 
 # -- sessions ------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ async def delete_session(sessions: ClientSessions, params: Raw) -> Answered:
 
 
 def _opening(sessions: ClientSessions, method: str, params: Raw) -> Opening:
-    """What a client asks when it opens a session, checked."""
+    """Return the checked params of a request that opens a session."""
     asked = read_opening(method, params, sessions.connected.profile.version)
     for name, paths in (("cwd", (asked.cwd,)), ("additionalDirectories", asked.setup.additional_directories)):
         if not all(PurePath(each).is_absolute() for each in paths):
@@ -193,7 +193,7 @@ async def steer(sessions: ClientSessions, params: Raw) -> Answered:
 
 
 async def extension(sessions: ClientSessions, method: str, params: Raw) -> Any:
-    """A method of the author's own."""
+    """Call an extension method of the author."""
     fields = as_object(params)
     live = sessions.peek(fields.get("sessionId"))
     return await call(sessions.definition.hooks.extensions[method], fields, None if live is None else live.session)
@@ -244,10 +244,10 @@ REQUESTS: Final[dict[str, Row]] = {
     AUTH_LOGOUT: Row(logout, _logs_in),
     SESSION_STEERING: Row(steer, is_there=_steers),
 }
-"""Every request that an agent answers, but for `initialize` and `session/prompt`, which the connection takes."""
+"""All requests that an agent answers except `initialize` and `session/prompt`, which the connection handles."""
 
 LOGIN: Final = frozenset({AUTHENTICATE, AUTH_LOGIN, LOGOUT, AUTH_LOGOUT})
-"""What a client may ask before it has logged in."""
+"""Methods allowed before login."""
 
 NOTIFICATIONS: Final[dict[str, Callable[[ClientSessions, Raw], None]]] = {
     SESSION_CANCEL: cancel,

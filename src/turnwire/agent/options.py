@@ -1,8 +1,8 @@
-"""How an agent behaves towards its clients, and what it has to offer: settings, commands, modes, options.
+"""Settings of an agent, and its offers to clients: commands, modes, options.
 
-The author's values are checked before anything starts and never change after that. What is chosen in a session is
-in `SessionOffers`, in the words of ACP v2, in which the mode is an option like others. Choices that were kept are
-taken up again when the author lists what can be chosen.
+The author's values are checked before anything starts and never change afterwards. `SessionOffers` has the choices
+of a session in ACP v2 form, where the mode is an ordinary option. Stored choices are restored when the author lists
+the options.
 """
 
 from __future__ import annotations
@@ -14,10 +14,15 @@ from typing import Any, Final, Literal
 from msgspec import Raw
 
 from turnwire.agent.v2_updates import Json
-from turnwire.core.encoder import Dialect
-from turnwire.core.translate.handshake import ClientProfile, TurnCompletePolicy, gets_turn_complete, is_awaited
 from turnwire.errors import ConfigError, InvalidOption
 from turnwire.limits import MiB
+from turnwire.projections.encoder import Dialect
+from turnwire.projections.translate.handshake import (
+    ClientProfile,
+    TurnCompletePolicy,
+    gets_turn_complete,
+    is_awaited,
+)
 from turnwire.wire.jsonrpc import raw
 
 AUTH_TYPES = ("agent", "terminal")
@@ -26,7 +31,7 @@ MODE: Final = "mode"
 
 @dataclass(frozen=True, kw_only=True)
 class AuthMethod:
-    """A way to log in. `terminal`: the client runs the agent's program with `args` and `env` for its user."""
+    """A login method. For `terminal` the client runs the agent's program with `args` and `env` for its user."""
 
     id: str
     name: str
@@ -38,20 +43,24 @@ class AuthMethod:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentOptions:
-    """How an agent serves. Every field has a default that fits most agents."""
+    """Settings of an agent. The defaults fit most agents."""
 
     ready_s: float | None = 2.0
-    """How long what nobody asked for waits for `session/ready`. None is for ever; 0 neither offers it nor waits."""
+    """Time that unsolicited updates wait for `session/ready`. None waits without limit; 0 neither offers it nor
+    waits.
+    """
     held: int = 1024
-    """How many updates may wait for it, per session and client."""
+    """Number of updates that may wait for it, per session and client."""
     max_queued: int = 16
-    """How many prompts may wait behind the one that runs. More are refused."""
+    """Number of prompts that may queue while a turn runs. Further prompts are rejected."""
     max_unsent: int = 8 * MiB
-    """Bytes that may wait for a client that does not read, beside what its link holds."""
+    """Bytes that may queue for a client that does not read, in addition to its link's buffer."""
     max_cancel_s: float = 10.0
-    """How long a cancelled turn may take to stop before it is ended without it."""
+    """Time for a cancelled turn to stop before it is ended without its function."""
     turn_complete: Literal["auto", "always", "asked", "off"] = "auto"
-    """Which v1 clients get the `turn_complete` update: all but those known to lack it, all, who asks, or none."""
+    """The v1 clients that get the `turn_complete` update: all but those known to lack it, all, those that ask, or
+    none.
+    """
     image: bool = False
     audio: bool = False
     embedded_context: bool = False
@@ -73,11 +82,11 @@ class AgentOptions:
             raise ConfigError("auth_required needs at least one of auth_methods")
 
     def awaits(self, client: ClientProfile) -> bool:
-        """Whether a client is waited for until it is ready, and told so."""
+        """Return whether the agent waits for this client's `session/ready`, and says so."""
         return is_awaited(self.ready_s, client)
 
     def dialect_for(self, client: ClientProfile) -> Dialect:
-        """How a client is spoken to."""
+        """Return the dialect for a client."""
         return Dialect(
             version=client.version,
             turn_complete=gets_turn_complete(TurnCompletePolicy(self.turn_complete), client),
@@ -99,7 +108,7 @@ class AgentOptions:
 
 @dataclass(frozen=True)
 class Command:
-    """A slash command that the user may type."""
+    """A slash command."""
 
     name: str
     description: str
@@ -112,7 +121,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Mode:
-    """A way for the agent to work, of which the user chooses one."""
+    """A mode of the agent, chosen by the user."""
 
     id: str
     name: str
@@ -121,7 +130,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class Value:
-    """One of the values of an option."""
+    """A value of an option."""
 
     id: str
     name: str
@@ -130,7 +139,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Option:
-    """Something to configure: a choice of `values`, or on and off if it has none. `value` is its default."""
+    """A configuration option: a choice of `values`, or a switch if it has none. `value` is its default."""
 
     id: str
     name: str
@@ -144,7 +153,7 @@ class Option:
             raise ConfigError("the value of an option must be one of its values", option=self.id)
 
     def takes(self, value: Any) -> bool:
-        """Whether it can have this value."""
+        """Return whether the option accepts this value."""
         if not self.values:
             return isinstance(value, bool)
         return isinstance(value, str) and value in [
@@ -156,7 +165,7 @@ class Option:
 
 
 class SessionOffers:
-    """Of one session."""
+    """The options of one session and their values."""
 
     def __init__(self, kept: dict[str, str | bool], own_commands: Iterable[Command]) -> None:
         self._kept = kept
@@ -193,7 +202,7 @@ class SessionOffers:
 
     @property
     def options(self) -> list[Option]:
-        """All but the mode, each with what is chosen."""
+        """All options except the mode, each with its current value."""
         return [replace(each, value=self._chosen[each.id]) for each in self._options.values() if each.id != MODE]
 
     # -- what is chosen ------------------------------------------------------------------------------------------
@@ -204,13 +213,13 @@ class SessionOffers:
         return {**self._kept, **self._chosen}
 
     def value(self, option_id: str) -> str | bool:
-        """What is chosen. Raises `InvalidOption`."""
+        """Return the current value. Raises `InvalidOption`."""
         if option_id not in self._chosen:
             raise InvalidOption(f"there is no option `{option_id}` in this session", option=option_id)
         return self._chosen[option_id]
 
     def choose(self, option_id: str, value: Any) -> bool:
-        """Choose, and say whether that changed anything. Raises `InvalidOption`."""
+        """Choose a value. Return whether that changed anything. Raises `InvalidOption`."""
         before = self.value(option_id)
         if not self._options[option_id].takes(value):
             raise InvalidOption(f"the option `{option_id}` has no such value", option=option_id)
@@ -218,7 +227,7 @@ class SessionOffers:
         return before != value
 
     def take_up(self, choices: dict[str, str | bool]) -> bool:
-        """Choices that were made elsewhere, and whether they changed anything. What is not offered now is kept."""
+        """Adopt choices made elsewhere. Return whether anything changed. Choices not offered now are stored."""
         before, self._kept = dict(self._chosen), {**self._kept, **choices}
         for option_id, value in choices.items():
             if option_id in self._options and self._options[option_id].takes(value):

@@ -1,7 +1,7 @@
-"""Files and commands on the agent's own machine, for one session: nothing outside of its directories.
+"""Files and commands on the agent's machine, for one session and inside its directories.
 
-A command is killed with its whole tree, and its output is told while it is written. Never gives a command more of
-the environment than an agent gets.
+A command is killed with its process tree, and its output is reported while it is written. A command gets no more of
+the environment than an agent.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from anyio import CapacityLimiter, to_thread
 from msgspec import Struct
 
 from turnwire.errors import TurnwireError
+from turnwire.hosting.environment import agent_environment
+from turnwire.hosting.services.files import FILE_THREADS, Files
+from turnwire.hosting.services.roots import Roots
+from turnwire.hosting.services.terminals import Output, prepare, start_terminal
 from turnwire.limits import Limits
-from turnwire.link.environment import agent_environment
-from turnwire.runtime.services.files import Files
-from turnwire.runtime.services.roots import Roots
-from turnwire.runtime.services.terminals import Output, prepare, start_terminal
 from turnwire.wire.schema.common import TerminalExit
 
 Heard: TypeAlias = Callable[[str], Awaitable[object]]
-"""Takes a piece of output, and the next one once that has returned."""
+"""Receives a block of output; the next block follows when it has returned."""
 
 
 class Ran(Struct, frozen=True, kw_only=True):
-    """A command that has ended."""
+    """The result of a finished command."""
 
     exit_code: int | None
-    """`None` if a signal ended it."""
+    """`None` after a signal."""
     signal: str | None
     output: str
     """Both of its streams in the order they were written, or the end of that."""
@@ -41,7 +41,7 @@ class Ran(Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether it ended with 0."""
+        """True if the exit code is 0."""
         return self.exit_code == 0
 
 
@@ -51,12 +51,12 @@ class OwnWorkplace:
     def __init__(self, cwd: str, directories: Sequence[str] = (), limits: Limits | None = None) -> None:
         """Raises `RequestRefused` if a directory is not an absolute path."""
         self._limits = limits or Limits()
-        self._threads = CapacityLimiter(self._limits.file_threads)
+        self._threads = CapacityLimiter(FILE_THREADS)
         self.roots = Roots(cwd, directories)
         self._files = Files(self.roots, self._limits, self._threads)
 
     async def read_file(self, path: str, line: int | None = None, limit: int | None = None) -> str:
-        """A text file, or `limit` lines of it from `line` on. Raises `RequestRefused`."""
+        """Return a text file, or `limit` lines of it from `line` on. Raises `RequestRefused`."""
         return await self._files.read_text_file(path, line, limit)
 
     async def write_file(self, path: str, text: str) -> None:
@@ -89,10 +89,10 @@ class OwnWorkplace:
         heard: Heard | None = None,
         timeout_s: float | None = None,
     ) -> Ran:
-        """Run a program to its end, or until its time is up; with it goes everything that it started.
+        """Run a program to its end or its timeout, then kill its process tree.
 
-        Raises `RequestRefused` if it cannot start. When `heard` raises an error of ours, nobody hears the program
-        any more: it is ended, and the error raised.
+        Raises `RequestRefused` if it cannot start. If `heard` raises one of our errors, the program is ended and
+        the error raised.
         """
         terminal = start_terminal(words, cwd, environment, 0)
         # Nothing has been read yet: that begins when this task first waits.
@@ -108,7 +108,7 @@ class OwnWorkplace:
                 timed_out = waiting.cancelled_caught
                 await terminal.stop(self._limits.stop_kill_s)
                 if terminal.exit is None:
-                    # Something of it hangs in the kernel. What it has printed is all there is.
+                    # A process is stuck in the kernel. Its output so far is all there is.
                     output.end()
         finally:
             await terminal.stop(self._limits.stop_kill_s)
@@ -128,7 +128,7 @@ class OwnWorkplace:
 
 
 class LiveOutput(Output, ABC):
-    """Output that is told piece by piece while it comes. A subclass says what of it is told, and when."""
+    """Output reported in blocks while it is written. A subclass decides which part, and when."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(max_bytes)
@@ -142,14 +142,14 @@ class LiveOutput(Output, ABC):
 
     @abstractmethod
     def take(self) -> str:
-        """What was not told yet; with `has_ended` all that is left."""
+        """Return the unreported output; with `has_ended` all of the rest."""
 
     def wake(self) -> None:
-        """There is something to take."""
+        """Signal that there is output to report."""
         self._news.set()
 
     async def tell(self, heard: Heard) -> None:
-        """Tell it as it comes, and return when all is told. Waits for one who is slow to hear."""
+        """Report output as it comes, and return when all is reported. Waits for a slow receiver."""
         is_last = False
         while not is_last:
             await self._news.wait()
@@ -160,7 +160,7 @@ class LiveOutput(Output, ABC):
 
 
 class NewestOutput(LiveOutput):
-    """The newest part is kept. What is not heard in time is cut like the whole."""
+    """The newest output. Output not reported in time is cut like the whole."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(max_bytes)

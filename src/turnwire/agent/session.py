@@ -1,6 +1,6 @@
 """A session as the author of an agent sees it.
 
-Everything here returns at once and is told in order; nothing waits for the client.
+Every call returns at once, and updates are sent in order; nothing waits for the client.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from turnwire.agent.definition import Function
 from turnwire.agent.options import MODE, Command, Mode, Option
 from turnwire.agent.store import Kept
 from turnwire.agent.v2_updates import Json
-from turnwire.core.translate.handshake import ClientProfile
+from turnwire.projections.translate.handshake import ClientProfile
 
 if TYPE_CHECKING:
     from turnwire.agent.live_session import LiveSession
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """One conversation with a client."""
+    """A conversation with a client."""
 
     def __init__(self, live: LiveSession, kept: Kept, client: ClientProfile) -> None:
         self._live = live
         self.id = kept.id
         self.cwd = Path(kept.cwd)
-        """Where it works."""
+        """The working directory."""
         self.directories = tuple(Path(each) for each in kept.directories)
-        """Where it may work, too."""
+        """Additional directories."""
         self.client = client
-        """What the client that opened it can take."""
+        """Capabilities of the client that opened the session."""
         self.mcp_servers: list[Json] = []
         """In the form of v2, each with its `type`."""
         self.meta: Json = {}
         """`_meta` of the request that opened it."""
         self.state: dict[str, Any] = kept.state
-        """The author's own memory of it: anything that JSON can hold. The store keeps it after every turn."""
+        """The author's own data: anything that JSON can hold. The store saves it after every turn."""
         self.running: Turn | None = None
         """The turn that runs now."""
 
@@ -49,7 +49,7 @@ class Session:
 
     @property
     def title(self) -> str | None:
-        """What people call it. Setting it tells the client."""
+        """The session's title. Setting it notifies the client."""
         return self._live.title
 
     @title.setter
@@ -58,7 +58,7 @@ class Session:
 
     @property
     def commands(self) -> Sequence[Command]:
-        """Slash commands beside those of `@agent.command`. Setting them tells the client."""
+        """Slash commands in addition to those of `@agent.command`. Setting them notifies the client."""
         return self._live.offers.commands
 
     @commands.setter
@@ -68,7 +68,7 @@ class Session:
 
     @property
     def modes(self) -> Sequence[Mode]:
-        """Ways to work, of which the user chooses one; the first is the default. Setting them tells the client."""
+        """Modes that the user can choose; the first is the default. Setting them notifies the client."""
         return self._live.offers.modes
 
     @modes.setter
@@ -78,7 +78,7 @@ class Session:
 
     @property
     def mode(self) -> str | None:
-        """The id of the mode; None if there are none. Setting it tells the client. Raises `InvalidOption`."""
+        """The id of the mode; None if there are none. Setting it notifies the client. Raises `InvalidOption`."""
         return str(self._live.offers.value(MODE)) if self.modes else None
 
     @mode.setter
@@ -87,7 +87,7 @@ class Session:
 
     @property
     def options(self) -> Sequence[Option]:
-        """What can be configured, each with its value. Setting them tells the client; choices are kept."""
+        """Configuration options with their values. Setting them notifies the client; choices are preserved."""
         return self._live.offers.options
 
     @options.setter
@@ -100,27 +100,30 @@ class Session:
         return self._live.offers.value(option_id)
 
     def choose(self, option_id: str, value: str | bool) -> None:
-        """Set an option, and tell the client. Raises `InvalidOption`."""
+        """Set an option and notify the client. Raises `InvalidOption`."""
         if self._live.offers.choose(option_id, value):
             self._live.tell_options()
 
     def notify(self, update: Json, version: int | None = None) -> Sent:
-        """Tell any update, inside or outside a turn. `version`: in whose words it is; the client's by default."""
+        """Send any update, inside or outside a turn. `version` is the ACP version it is written in, by default the
+        client's.
+        """
         sent = Sent(None)
         for each in self._live.canonical(update, version):
             sent = self._live.publish(each)
         return sent
 
     def background(self, function: Function, *args: Any) -> None:
-        """Run something beside the turns. It ends with the session."""
+        """Run a function in parallel with the turns. It ends with the session."""
         self._live.start(function, *args)
 
     async def save(self) -> None:
-        """Have the store keep the state and the history as they are now, in the middle of a turn: a process that is
-        killed then has lost nothing of them. Every turn ends with it anyway."""
+        """Save state and history now, in the middle of a turn, so that a killed process loses nothing of them.
+        Every turn ends with a save anyway.
+        """
         await self._live.save()
 
     @property
     def history(self) -> list[Json]:
-        """What a client is told when it loads the session, in the words of v2."""
+        """The updates that a client gets when it loads the session, in v2."""
         return [msgspec.json.decode(each, type=dict[str, Any]) for each in self._live.history.replayed]

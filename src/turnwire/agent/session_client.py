@@ -1,9 +1,9 @@
-"""One session at one client: what the session tells passes the ready gate, in the words of that client.
+"""One session at one client: updates pass the ready gate and are translated into the client's ACP version.
 
-Updates in the words of v2, requests and ends of turns become frames in the client's outbox, in order. Before the
-answer that opens the session nothing passes the gate, so nothing can overtake it. After it, frames wait for
-`session/ready`, a prompt or a time limit, if the agent offers to wait. The gate itself holds no clock and sends
-nothing; it drops nothing but a full state that a later one replaces.
+Updates in v2, requests and turn ends become frames in the client's outbox, in order. Nothing passes the gate before
+the answer that opens the session, so nothing can overtake it. After it, frames wait for `session/ready`, a prompt
+or a time limit, if the agent offers to wait. The gate has no clock and sends nothing itself; it drops only a
+complete state that a later one replaces.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from msgspec import Raw
 from turnwire.agent.connected_client import BegunRequest, ConnectedClient, Outbox
 from turnwire.agent.history import read_end
 from turnwire.agent.v2_updates import Json, for_v1, for_v2, marked_late
-from turnwire.core.correlation import spellings
-from turnwire.core.encoder import Answer, EndedTurn, Fail, Outgoing, Tell, encoder_for
-from turnwire.core.encoder.encoder import NOT_INSERTED, state_change, turn_complete_update
-from turnwire.core.translate.sessions import translate_setting_result
-from turnwire.core.translate.updates import NO_OFFERS, translator_for
 from turnwire.errors import LimitExceeded
 from turnwire.ids import PromptId, RequestId
+from turnwire.projections.encoder import Answer, EndedTurn, Fail, Outgoing, Tell, encoder_for
+from turnwire.projections.encoder.encoder import FAILED_REASON, NOT_INSERTED, state_change, turn_complete_update
+from turnwire.projections.translate.sessions import translate_setting_result
+from turnwire.projections.translate.updates import NO_OFFERS, translator_for
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, encode, encode_failure, raw
 from turnwire.wire.methods import CANCEL_REQUEST, SESSION_SET_CONFIG_OPTION
 from turnwire.wire.schema.update import FULL_STATE, update_head
 
 logger = logging.getLogger(__name__)
 _OF_THE_DRAFT = frozenset({"user_message", "state_update"})
-"""What v1 has no word for and the lifecycle draft has."""
+"""Updates that v1 lacks and the lifecycle draft has."""
 Readiness: TypeAlias = Literal["ready", "prompt", "timeout", "answer"]
-"""Why a client counts as ready for a session: it said so, it prompted, it took too long to say so, or it is not
-asked to say so, and then the answer that opened the session is all there is to wait for."""
+"""The reason why a client counts as ready for a session: it sent `session/ready`, it prompted, its time ran out, or
+it is not asked to be ready and the answer that opened the session suffices.
+"""
 REQUEST_S = 2.0
-"""A request to a client that never says it is ready goes out after this, so that no turn hangs on it."""
+"""Time after which a request goes out to a client that never reports ready, so that no turn hangs."""
 
 
 class SessionClient:
     """One session at one client."""
 
     def __init__(self, client: ConnectedClient, session_id: str, on_ready: Callable[[Readiness], None]) -> None:
-        """`on_ready` is called once, when the gate has let through what it held."""
+        """`on_ready` is called once, when the gate has released what it held."""
         self.connected = client
         self.session_id = session_id
         self._on_ready = on_ready
         profile = client.profile
         self._dialect = client.definition.options.dialect_for(profile)
         self._encoder = encoder_for(self._dialect)
-        # What is said inside is v2, so a v2 client needs no translation.
+        # Updates are v2 inside, so a v2 client needs no translation.
         self._translator = translator_for(2, profile.version, NO_OFFERS, boolean_options=profile.boolean_options)
         self._withheld = profile.withheld
         self.is_left = False
@@ -76,7 +76,7 @@ class SessionClient:
             self._on_ready("answer")
 
     def be_ready(self, how: Readiness) -> None:
-        """The client can take everything."""
+        """Mark the client as ready to receive everything."""
         self._open_gate(how)
         if self._gate.stage is GateStage.OPEN and self._timer is not None:
             self._timer.cancel()
@@ -118,20 +118,20 @@ class SessionClient:
         self._gate.check(kind)
 
     def tell(self, update: Raw, kind: str, *, own: bool, is_late: bool = False) -> None:
-        """An update, live."""
+        """Send an update as it happens."""
         told = self._told(update, kind, own=own)
         if is_late:
-            # Nothing of an ended turn is held back for later, and each piece says what it is.
+            # Nothing of an ended turn is held back, and each chunk is marked late.
             told = [_late(each) for each in [*told, *self._held_back()]]
         for each in told:
             self._pass(kind, self._update(each))
 
     def tell_plain(self, update: Raw) -> None:
-        """An update that is in the client's words already."""
+        """Send an update that is in the client's version already."""
         self._pass(_kind(update), self._update(update))
 
     def _told(self, update: Raw, kind: str, *, own: bool) -> list[Raw]:
-        """An update in the client's words. `own`: this client prompted the turn that it belongs to."""
+        """Return an update in the client's version. `own`: this client prompted its turn."""
         if kind == "user_message" and not self._encoder.shows_prompt(own=own):
             return []
         if self._translator is None:
@@ -142,23 +142,23 @@ class SessionClient:
             return [*self._held_back(), told]
         told = [for_v1(each) for each in self._translator.take(update, turn=None)]
         if kind in self._withheld:
-            # It may have become something that every client takes, such as a plan.
+            # The translation may have made an update that every client accepts, such as a plan.
             told = [each for each in told if _kind(each) not in self._withheld]
         return told
 
     def _held_back(self) -> list[Raw]:
-        """Something that is no update comes next: what the translation held back."""
+        """Return what the translation held back, before a frame that is not an update."""
         return [] if self._translator is None else [for_v1(each) for each in self._translator.part()]
 
     # -- opening -------------------------------------------------------------------------------------------------
 
     def opened_with(self, offers: Raw) -> None:
-        """What the session offers, as the answer that opened it says."""
+        """Adopt the offers in the answer that opened the session."""
         if self._translator is not None:
             self._translator.offers(offers)
 
     def setting_result(self, result: Raw) -> Raw:
-        """The answer to a setting, which lists the options in the client's words."""
+        """Return the answer to a setting, which lists the options in the client's version."""
         profile = self.connected.profile
         return translate_setting_result(
             SESSION_SET_CONFIG_OPTION,
@@ -182,25 +182,19 @@ class SessionClient:
         return [self._update(each) for each in [*told, *self._held_back()]]
 
     def _replayed_end(self, idle: Raw) -> list[Raw]:
-        """A turn had ended, long ago."""
+        """Return the marker for a turn end in the history."""
         if self._translator is None:
             return [idle]
         told = [raw(state_change(msgspec.json.decode(idle)))] if self._dialect.lifecycle else []
         if self._dialect.turn_complete:
             ended = read_end(idle)
-            request_id = self._foreign(ended.request_id)
-            # Waiters for live prompts ignore it: it comes before the load is answered.
-            told.append(raw(turn_complete_update(ended.prompt_id, request_id, ended.stop_reason, own=False)))
+            reason = ended.stop_reason or FAILED_REASON
+            # No request id: the client that loads may be using the same number for its own prompt.
+            told.append(raw(turn_complete_update(ended.prompt_id, None, reason, own=False)))
         return told
 
-    def _foreign(self, request_id: RequestId | None) -> RequestId | None:
-        """The id of a request of another client, unless this one has a prompt of the same id open."""
-        if request_id is None or any(map(self.connected.is_prompting, spellings(request_id))):
-            return None
-        return request_id
-
     def snapshot(self, state: Raw) -> list[bytes]:
-        """Frames with what holds now, for before that answer."""
+        """Return frames with the current state, sent before that answer."""
         return [self._update(each) for each in self._told(state, "state_update", own=False)]
 
     # -- turns ---------------------------------------------------------------------------------------------------
@@ -210,12 +204,12 @@ class SessionClient:
         self._send(self._encoder.accepted(prompt_id, message_id), request_id)
 
     def end(self, ended: EndedTurn, *, own: bool) -> None:
-        """A turn has ended."""
-        told = ended if own else msgspec.structs.replace(ended, request_id=self._foreign(ended.request_id))
+        """Report the end of a turn. Only the client that sent the prompt sees its request id."""
+        told = ended if own else msgspec.structs.replace(ended, request_id=None)
         self._end(self._encoder.end(told, own=own), told)
 
     def take_back(self, ended: EndedTurn, *, is_refused: bool) -> None:
-        """The client's prompt never entered the conversation. `is_refused`: its request was cancelled."""
+        """Answer a prompt that never entered the conversation. `is_refused`: its request was cancelled."""
         told = self._encoder.end(ended, own=True, is_inserted=False, is_foreground=False)
         refusals = [each for each in told if isinstance(each, Fail)]
         assert ended.request_id is not None, "a prompt of a client is a request"
@@ -231,7 +225,7 @@ class SessionClient:
         self._send(told, ended.request_id)
 
     def _send(self, told: Iterable[Outgoing], request_id: RequestId | None) -> None:
-        """What the encoder says. `request_id`: of the prompt that it is about."""
+        """Send the encoder's frames. `request_id` is that of their prompt."""
         for each in told:
             match each:
                 case Tell(update):
@@ -248,9 +242,9 @@ class SessionClient:
     # -- asking --------------------------------------------------------------------------------------------------
 
     async def request(self, method: str, params: Json, begun: BegunRequest | None = None) -> Result | Failure:
-        """Ask the client and wait. Taken back if nobody waits any more. Raises `LinkBroken`.
+        """Send a request and wait for its answer. Cancelled with its caller. Raises `LinkBroken`.
 
-        `begun`: by which id, if somebody had to know that before.
+        `begun` is called with its id before the answer.
         """
         for each in self._held_back():
             self._pass("", self._update(each))
@@ -297,17 +291,17 @@ def _late(update: Raw) -> Raw:
 
 
 class GateStage(Enum):
-    """Where a session is in its opening."""
+    """Stages of opening a session."""
 
     OPENING = "opening"
     """The answer that opens it is not written."""
     WAITING = "waiting"
-    """It is, and the client has not said that it is ready."""
+    """Opened, and the client has not reported ready."""
     OPEN = "open"
 
 
 class Gate:
-    """One session at one client."""
+    """The gate of one session at one client."""
 
     def __init__(self, max_held: int) -> None:
         self.stage = GateStage.OPENING
@@ -316,11 +310,11 @@ class Gate:
 
     @property
     def holds(self) -> int:
-        """How many wait."""
+        """Return the number of held frames."""
         return len(self._held)
 
     def check(self, kind: str) -> None:
-        """Raise `LimitExceeded` if too many wait already and none of them can be replaced."""
+        """Raise `LimitExceeded` if too many frames are held and none can be replaced."""
         if self.stage is GateStage.OPEN or len(self._held) < self._max_held:
             return
         self._coalesce(kind)
@@ -332,21 +326,21 @@ class Gate:
             )
 
     def take(self, kind: str, frame: bytes) -> bool:
-        """Whether the frame may go now; else it is held. An end or a request is held whatever the bound is."""
+        """Return whether the frame may go out now, else hold it. Ends and requests are held beyond the bound."""
         if self.stage is GateStage.OPEN:
             return True
         self._held.append((kind, frame))
         return False
 
     def answered(self, *, waits: bool) -> list[bytes]:
-        """The answer that opens the session is written. `waits`: the client is to say when it is ready."""
+        """Note that the answer that opens the session is written. `waits`: until the client is ready."""
         if self.stage is not GateStage.OPENING:
             return []
         self.stage = GateStage.WAITING
         return [] if waits else self.open()
 
     def open(self) -> list[bytes]:
-        """What may go now, because the client can take it all. While it is opening it cannot, whoever says so."""
+        """Return the frames that may be sent now that the client is ready. While opening there are none."""
         if self.stage is not GateStage.WAITING:
             return []
         self.stage = GateStage.OPEN
@@ -354,7 +348,7 @@ class Gate:
         return frames
 
     def discard(self) -> None:
-        """The client has left: what waits for it is forgotten, and nothing waits any more."""
+        """Drop held frames of a client that disconnected; nothing waits any more."""
         self._held.clear()
         self.stage = GateStage.OPEN
 

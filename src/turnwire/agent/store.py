@@ -1,21 +1,21 @@
-"""Where an agent keeps its sessions: the contract, and a store in memory.
+"""The contract of an agent's session store, and a store in memory.
 
-Takes sessions as `Kept` and their histories as JSON, one update each; gives them back for load, resume, fork and
-list. Never looks into a state or an update. `turnwire.agent.folder_store` keeps the same on disk.
+Sessions are saved as `Kept` and their histories as JSON updates, for load, resume, fork and list. State and updates
+are not inspected. `turnwire.agent.folder_store` stores them on disk.
 
 Obligations of a store:
 
-T1  What `save` took is what `load` gives, whole: the old record or the new one, never a mixture.
-T2  Updates come back in the order of their appends, each once; those of one append together, or a first part of
+T1  `load` returns exactly what `save` stored: the old record or the new one, never a mixture.
+T2  Updates are returned in the order of their appends, each once; those of one append together, or a prefix of
     them after a crash.
-T3  `append` to a session that was never saved, or was deleted, raises `SessionNotFound` and brings nothing back; so
+T3  `append` to a session that was never saved, or was deleted, raises `SessionNotFound` and restores nothing; so
     does `save` of any revision but the first.
 T4  `delete` is final and may be repeated.
-T5  `list` gives the newest first, without history and state. Pages follow each other without a gap and without a
-    repetition, unless a session changes in between; such a session may be given again.
-T6  `save` takes the first revision of a session that is not there, and of one that is there only the revision after
-    the one that it has. Any other raises `AppendConflict` and changes nothing, so that nobody writes over what they
-    have not seen. Looking and writing are one step, for all who share the store.
+T5  `list` returns the newest first, without history and state. Pages follow each other without gaps and repeats,
+    unless a session changes in between; such a session may be listed again.
+T6  `save` accepts the first revision of a session that does not exist, and of an existing one only the revision
+    after the stored one. Any other raises `AppendConflict` and changes nothing, so that no process overwrites a
+    change that it has not seen. Check and write are one step, for all that share the store.
 """
 
 from __future__ import annotations
@@ -41,40 +41,40 @@ OptionValue: TypeAlias = str | bool
 
 
 class Kept(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One session as a store keeps it."""
+    """A stored session."""
 
     id: str
     cwd: str
     directories: tuple[str, ...] = ()
     title: str | None = None
     updated_at: str = ""
-    """When it last changed, in ISO 8601 and UTC, always with the same number of digits."""
+    """Time of the last change, in ISO 8601 and UTC, always with the same number of digits."""
     mode: str | None = None
     options: dict[str, OptionValue] = {}
     """The chosen value of each config option."""
     state: dict[str, Any] = {}
     """The author's own memory. Anything that JSON can hold."""
     revision: int = FIRST
-    """How often it was saved, this time included: whoever saves adds one to what was loaded or saved last."""
+    """Number of saves including this one: the saver adds one to the revision that it loaded or saved last."""
     history: tuple[bytes, ...] = ()
     """Only `load` fills it. `save` does not look at it."""
 
 
 class Page(Struct, frozen=True):
-    """Some sessions, and the cursor of those behind them; `None` when there are no more."""
+    """Some sessions, and the cursor of the next page; `None` at the end."""
 
     sessions: list[Kept]
     next_cursor: str | None = None
 
 
 class SessionStore(Protocol):
-    """Keeps the sessions of an agent. See the obligations above."""
+    """Stores the sessions of an agent. See the obligations above."""
 
     async def save(self, record: Kept) -> None:
-        """Keep a session, or what has changed of it. Its history stays as it is.
+        """Save a new session, or the changes of one. Its history is unaffected.
 
-        Raises `AppendConflict` if somebody else saved it since, `SessionNotFound` if it was deleted, `ConfigError`
-        if JSON cannot hold its state; then the old record stays.
+        Raises `AppendConflict` if another process saved it since, `SessionNotFound` if it was deleted,
+        `ConfigError` if its state is not JSON; then the old record stays.
         """
         ...
 
@@ -83,11 +83,13 @@ class SessionStore(Protocol):
         ...
 
     async def load(self, session_id: str) -> Kept | None:
-        """A session with its history; `None` if there is none."""
+        """Return a session with its history, or `None`."""
         ...
 
     async def list(self, cwd: str | None = None, cursor: str | None = None, limit: int = PAGE) -> Page:
-        """A page of sessions, all or those of one working directory. Raises `RequestRefused` for a bad cursor."""
+        """Return a page of sessions, all or those of one working directory. Raises `RequestRefused` for a bad
+        cursor.
+        """
         ...
 
     async def delete(self, session_id: str) -> None:
@@ -103,7 +105,7 @@ class MemoryStore:
         self._histories: dict[str, list[bytes]] = {}
 
     async def save(self, record: Kept) -> None:
-        """Keep a copy: what the author changes later is not saved yet. Raises as `SessionStore` says."""
+        """Save a copy, which later changes by the author do not affect. Raises as `SessionStore` states."""
         copied = msgspec.json.decode(encoded(record.state))
         known = self._records.get(record.id)
         check_revision(record.revision, None if known is None else known.revision)
@@ -118,7 +120,7 @@ class MemoryStore:
         history.extend(updates)
 
     async def load(self, session_id: str) -> Kept | None:
-        """A session with its history; `None` if there is none."""
+        """Return a session with its history, or `None`."""
         record = self._records.get(session_id)
         if record is None:
             return None
@@ -126,7 +128,7 @@ class MemoryStore:
         return msgspec.structs.replace(record, state=copied, history=tuple(self._histories[session_id]))
 
     async def list(self, cwd: str | None = None, cursor: str | None = None, limit: int = PAGE) -> Page:
-        """A page of sessions. Raises `RequestRefused` for a bad cursor."""
+        """Return a page of sessions. Raises `RequestRefused` for a bad cursor."""
         return page_of(self._records.values(), cwd, cursor, limit)
 
     async def delete(self, session_id: str) -> None:
@@ -136,7 +138,7 @@ class MemoryStore:
 
 
 def encoded(value: object) -> bytes:
-    """As JSON. Raises `ConfigError` if it cannot be that."""
+    """Encode as JSON. Raises `ConfigError` if that is impossible."""
     try:
         return msgspec.json.encode(value)
     except (TypeError, ValueError):
@@ -144,7 +146,7 @@ def encoded(value: object) -> bytes:
 
 
 def unknown_session() -> SessionNotFound:
-    """What `append` raises."""
+    """Return the error that `append` raises for an unknown session."""
     return SessionNotFound("the store has no such session; save it first")
 
 
@@ -157,7 +159,7 @@ def check_revision(revision: int, known: int | None) -> None:
 
 
 def page_of(records: Iterable[Kept], cwd: str | None, cursor: str | None, limit: int) -> Page:
-    """The page behind a cursor, newest first. For any store that can name all its sessions."""
+    """Return the page after a cursor, newest first, for any store that can list all its sessions."""
     behind = None if cursor is None else _read_cursor(cursor)
     found = [each for each in records if cwd is None or each.cwd == cwd]
     found.sort(key=_place, reverse=True)

@@ -1,7 +1,7 @@
-"""A tool call as the author sees it: announced before it runs, one final status after it.
+"""A tool call as the author sees it: announced before it runs, with one final status.
 
-`async with` it: leaving completes it, an exception fails it, a cancel cancels it. It never has two final statuses,
-and never none: the turn closes what was left open.
+Use it with `async with`: leaving completes it, an exception fails it, a cancel cancels it. It gets exactly one
+final status: the turn closes calls that are still open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PENDING, IN_PROGRESS, COMPLETED, FAILED, CANCELLED = "pending", "in_progress", "
 
 
 class ToolCall:
-    """One call of a tool. Make it with `turn.tool`."""
+    """A tool call. Create it with `turn.tool`."""
 
     def __init__(self, run: TurnRun, title: str, kind: str, call_id: str | None, described: Json) -> None:
         self.id = call_id or run.new_id("t")
@@ -51,7 +51,7 @@ class ToolCall:
     # -- its life ------------------------------------------------------------------------------------------------
 
     def announce(self) -> Sent:
-        """Tell that it is to come. `async with` does this; call it to announce several before the first runs."""
+        """Announce the call. `async with` does this; call it to announce several before the first runs."""
         if self._is_announced:
             return Sent(None)
         self._is_announced = True
@@ -59,7 +59,7 @@ class ToolCall:
         return self._patch(title=self._title, status=PENDING, **self._described)
 
     def start(self) -> Sent:
-        """It runs. Granted permission, the first output and leaving say so, too."""
+        """Report that the call runs. Granted permission, the first output and leaving do this as well."""
         if self.status != PENDING:
             return Sent(None)
         self.announce()
@@ -73,7 +73,7 @@ class ToolCall:
         return self._finish(FAILED)
 
     def deny(self) -> None:
-        """The user did not allow it, so it does not run: it fails when it is left."""
+        """Mark the call as denied by the user: it does not run, and fails when left."""
         self._is_denied = True
 
     def _finish(self, status: str) -> Sent:
@@ -101,7 +101,7 @@ class ToolCall:
         return self.show(client_terminal_item(terminal_id))
 
     def show(self, item: Json, *, starts: bool = True) -> Sent:
-        """Show any item of content, in the words of v2. `starts`: it is output, so the call runs."""
+        """Show any content item in v2 form. `starts`: it is output, so the call runs."""
         self.announce()
         if starts and not self._is_denied:
             self.start()
@@ -110,7 +110,7 @@ class ToolCall:
         return self._run.publish(told)
 
     def locate(self, path: str | Path, line: int | None = None) -> Sent:
-        """Say which file it works on."""
+        """Report the file that the call works on."""
         where: list[Json] = [*self._described.get("locations", ()), location(path, line)]
         self._described["locations"] = where
         return self._patch(locations=where)
@@ -126,7 +126,7 @@ class ToolCall:
 
     @property
     def output(self) -> Any:
-        """What the tool gave, as JSON."""
+        """Report the tool's result as JSON."""
         return self._output
 
     @output.setter
@@ -148,12 +148,12 @@ class ToolCall:
 
 
 def location(path: str | Path, line: int | None = None) -> Json:
-    """A place in a file."""
+    """Return a location in a file."""
     return {"path": str(path)} if line is None else {"path": str(path), "line": line}
 
 
 def described(raw_input: Any, locations: Sequence[str | Path | tuple[str | Path, int]]) -> Json:
-    """What is known of a call before it runs."""
+    """Return the known properties of a call before it runs."""
     found: Json = {} if raw_input is None else {"rawInput": raw_input}
     places = [location(*each) if isinstance(each, tuple) else location(each) for each in locations]
     return {**found, "locations": places} if places else found

@@ -1,9 +1,9 @@
-"""A turn as the author of an agent sees it: everything it can tell, ask and do.
+"""A turn as the author of an agent sees it: updates, questions, files and commands.
 
-It is the argument of the author's function, and ends when that returns. What it tells goes out in order and at
-once; each call gives something to await, which waits until the client takes more. What is said through it later
-goes out in nobody's name, marked as late. While a permission request is open, a v2 client sees that the turn waits
-for its user; nothing but a selected allow option counts as consent.
+It is the argument of the author's function and ends when that returns. Updates are sent at once and in order; each
+call returns an awaitable that waits until the client accepts more. Updates sent after the end belong to no turn and
+are marked late. While a permission request is open, a v2 client sees that the turn waits for its user; only a
+selected allow option counts as consent.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from turnwire.agent.session_client import SessionClient
 from turnwire.agent.tool_call import ToolCall, described
 from turnwire.agent.turn_run import TurnRun, read_result
 from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, as_block, for_v1, for_v2, shown
-from turnwire.core.json_members import as_object, child
 from turnwire.errors import LocalProtocolError, NotOffered
+from turnwire.session.json_members import as_object, child
 from turnwire.wire.jsonrpc import Failure, Result, raw
 from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION
 
@@ -36,7 +36,7 @@ PLAN = "main"
 
 @dataclass(frozen=True)
 class Entry:
-    """One step of a plan."""
+    """A step of a plan."""
 
     content: str
     status: str = "pending"
@@ -62,7 +62,7 @@ USUAL = (
 
 @dataclass(frozen=True)
 class Choice:
-    """What the user answered. True if that allows it."""
+    """The user's answer. True if it allows the call."""
 
     option_id: str | None = None
     kind: str | None = None
@@ -72,12 +72,12 @@ class Choice:
 
     @property
     def always(self) -> bool:
-        """It was meant for all that is like it, too."""
+        """True if the answer covers similar calls."""
         return self.kind in {"allow_always", "reject_always"}
 
 
 class Asking(Awaitable[Choice]):
-    """A question on its way to the user: `await` it. It is no answer, so nothing may be decided by it."""
+    """A question being asked: `await` it. It is not an answer, so its truth value raises."""
 
     def __init__(self, asked: Coroutine[Any, Any, Choice]) -> None:
         self._asked = asked
@@ -91,13 +91,13 @@ class Asking(Awaitable[Choice]):
 
 
 class Turn:
-    """One turn: what was asked, and every way to answer."""
+    """A turn: the prompt, and every way to answer it."""
 
     def __init__(self, run: TurnRun) -> None:
         self._run = run
         self.session: Session = run.live.session
         self.content: list[Json] = run.content
-        """The blocks of the prompt; none if the agent began the turn."""
+        """Blocks of the prompt; empty if the agent started the turn."""
         self.message_id = run.message_id
         self.meta: Json = run.meta
 
@@ -121,11 +121,11 @@ class Turn:
         return self._run.speak(MESSAGE, as_block(content))
 
     def think(self, content: str | Json) -> Sent:
-        """What the agent thinks."""
+        """Send a thought."""
         return self._run.speak(THOUGHT, as_block(content))
 
     def plan(self, entries: Sequence[str | Entry]) -> Sent:
-        """What it is going to do: all of it, each time. Raises `TypeError` for what is no list of entries."""
+        """Send the complete plan. Raises `TypeError` for anything but a list of entries."""
         given: Any = entries
         if not isinstance(given, Sequence) or isinstance(given, str) or not all(map(_is_entry, cast("Any", given))):
             raise TypeError(f"a plan is a list of texts or entries, not {shown(entries)}; write plan([…])")
@@ -143,7 +143,7 @@ class Turn:
         input: Any = None,
         locations: Sequence[str | Path | tuple[str | Path, int]] = (),
     ) -> ToolCall:
-        """A tool call, for `async with`."""
+        """Create a tool call, for `async with`."""
         return ToolCall(self._run, title, kind, id, described(input, locations))
 
     def usage(
@@ -158,7 +158,7 @@ class Turn:
         context_size: int | None = None,
         cost: tuple[float, str] | None = None,
     ) -> None:
-        """Tokens, which add up and are told at the end; and how full the context is, told now."""
+        """Add tokens to the turn's usage, sent at its end, and report the context size now."""
         tally = {
             "inputTokens": input_tokens,
             "outputTokens": output_tokens,
@@ -183,18 +183,20 @@ class Turn:
                 self._run.usage[name] = self._run.usage.get(name, 0) + tokens
 
     def update(self, update: Json, version: int | None = None) -> Sent:
-        """Any update. `version`: in whose words it is; the client's by default. A piece of a message is named."""
+        """Send any update. `version` is the ACP version it is written in, by default the client's. Chunks get an
+        id.
+        """
         sent = Sent(None)
         for each in self._run.live.canonical(update, version, self._run.prompt_id):
             sent = self._run.publish(each)
         return sent
 
     def new_id(self, letter: str) -> str:
-        """A name that nothing else in the session has."""
+        """Return an id that is unique in the session."""
         return self._run.new_id(letter)
 
     def publish(self, update: Json) -> Sent:
-        """Any update in the words of v2, whatever the client speaks."""
+        """Send any v2 update, whatever version the client speaks."""
         return self._run.publish(update)
 
     # -- asking ------------------------------------------------------------------------------------------------
@@ -205,7 +207,7 @@ class Turn:
         options: Sequence[PermissionOption] | None = None,
         description: str | None = None,
     ) -> Asking:
-        """Ask for permission, with `await`. Granted, the tool call starts; refused, it fails when it is left."""
+        """Ask for permission, with `await`. If granted, the tool call starts; if denied, it fails when left."""
         return Asking(self._ask(about, options, description))
 
     async def _ask(
@@ -255,7 +257,7 @@ class Turn:
         return {**asked, "toolCall": _items(described, for_v1)}
 
     async def elicit(self, message: str, schema: Json) -> Json | None:
-        """Have the user fill in a form; None if they did not. Raises `NotOffered`."""
+        """Ask the user to fill in a form; None if they did not. Raises `NotOffered`."""
         client = self._run.client_to_ask()
         if not client.connected.profile.elicitation_form:
             raise NotOffered("the client shows no forms; ask in words instead", what="elicitation.form")
@@ -285,7 +287,9 @@ class Turn:
     # -- work ----------------------------------------------------------------------------------------------------
 
     async def read_file(self, path: str | Path, line: int | None = None, limit: int | None = None) -> str:
-        """A text file, or `limit` lines of it from `line` on. The client's, if it offers that. `RequestRefused`."""
+        """Return a text file, or `limit` lines of it from `line` on; the client's if it offers files. Raises
+        `RequestRefused`.
+        """
         return await workplace.read_file(self._run, path, line, limit)
 
     async def write_file(self, path: str | Path, text: str) -> None:
@@ -310,7 +314,7 @@ def _is_entry(given: object) -> bool:
 
 
 def _items(described: Json, written: Any) -> Json:
-    """A tool call with its content in the words of the client."""
+    """Return a tool call with its content in the client's version."""
     told: Raw = written(raw({"sessionUpdate": "tool_call_update", **described}))
     call = msgspec.json.decode(told, type=dict[str, Any])
     del call["sessionUpdate"]

@@ -1,8 +1,7 @@
-"""One turn from its beginning to its end, as the runtime sees it.
+"""One turn from start to end, as the runtime sees it.
 
-What is said in its name is told, marked as late once the turn is over. Knows what is open in it: tool calls and
-permission requests. Never ends itself: `turnwire.agent.turns` does. `turnwire.agent.turn` is what the author sees
-of it.
+Updates in its name are sent, and marked late after its end. It tracks its open tool calls and permission requests.
+`turnwire.agent.turns` ends it; `turnwire.agent.turn` is the author's view of it.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from typing import Any, Final
 import anyio
 from msgspec import UNSET, UnsetType
 
+from turnwire import new_ids
 from turnwire.agent.connected_client import Sent
 from turnwire.agent.live_session import LiveSession, OpenPermissionRequest
 from turnwire.agent.session_client import SessionClient
 from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, call_ended, called, marked_late, shown
-from turnwire.core.encoder import EndedTurn
-from turnwire.core.json_members import as_object
 from turnwire.errors import AgentFailure, LocalProtocolError, NotOffered, RequestRefused
 from turnwire.ids import PromptId, RequestId
-from turnwire.runtime import new_ids
+from turnwire.projections.encoder import EndedTurn
+from turnwire.session.json_members import as_object
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, ErrorObject, Failure, Result
 from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION
 from turnwire.wire.schema.common import STOP_REASONS
@@ -33,16 +32,16 @@ from turnwire.wire.schema.update import FINAL_TOOL_STATUS
 _STOP_WORDS: Final = ", ".join(sorted(STOP_REASONS))
 _SPEECH = frozenset({MESSAGE, THOUGHT})
 _WAITED_FOR: Final = {SESSION_REQUEST_PERMISSION: "permission", ELICITATION_CREATE: "elicitation"}
-"""What users answer, in a word."""
+"""Names of what users answer."""
 
 
 class TurnStage(Enum):
-    """Where a turn is on its way to its one end."""
+    """Stages of a turn."""
 
     WAITING = "waiting"
-    """Behind others."""
+    """Queued."""
     STARTING = "starting"
-    """It is its turn. What was set before it is settled, and the store is told."""
+    """Dequeued. Earlier settings are applied, and the turn is announced in the store."""
     RUNNING = "running"
     """Its prompt is in the conversation, and the author's function works on it."""
     TAKEN_BACK = "taken_back"
@@ -53,7 +52,7 @@ class TurnStage(Enum):
 
 
 class TurnStep(Enum):
-    """What moves a turn on."""
+    """Events that move a turn to its next stage."""
 
     START = "start"
     BEGIN = "begin"
@@ -68,7 +67,7 @@ TABLE: Final[dict[tuple[TurnStage, TurnStep], TurnStage]] = {
     (TurnStage.STARTING, TurnStep.CANCEL): TurnStage.TAKEN_BACK,
     (TurnStage.RUNNING, TurnStep.CANCEL): TurnStage.STOPPING,
     (TurnStage.RUNNING, TurnStep.END): TurnStage.OVER,
-    # A turn that the agent began has no prompt to take back: its author is told in the turn itself.
+    # A turn that the agent started has no prompt to take back: its author is notified in the turn itself.
     (TurnStage.TAKEN_BACK, TurnStep.BEGIN): TurnStage.STOPPING,
     (TurnStage.TAKEN_BACK, TurnStep.CANCEL): TurnStage.TAKEN_BACK,
     (TurnStage.TAKEN_BACK, TurnStep.END): TurnStage.OVER,
@@ -76,11 +75,11 @@ TABLE: Final[dict[tuple[TurnStage, TurnStep], TurnStage]] = {
     (TurnStage.STOPPING, TurnStep.END): TurnStage.OVER,
     (TurnStage.OVER, TurnStep.CANCEL): TurnStage.OVER,
 }
-"""Which stage follows. Pairs that are not here cannot happen: nothing begins twice, and nothing ends twice."""
+"""The next stage for each stage and step. Other pairs cannot happen: nothing starts twice or ends twice."""
 
 
 class TurnRun:
-    """One turn."""
+    """A turn."""
 
     def __init__(
         self,
@@ -93,7 +92,7 @@ class TurnRun:
         self.live = live
         self.content = content
         self.client = client
-        """The client that prompted it; None if the agent began it."""
+        """The client that prompted it; None if the agent started it."""
         self.request_id = request_id
         self.meta = meta or {}
         self.prompt_id = new_ids.prompt_id()
@@ -101,19 +100,19 @@ class TurnRun:
         self.stage = TurnStage.WAITING
         self.cancelled = anyio.Event()
         self.admitted = anyio.Event()
-        """Wakes who waits for a turn of the agent's own: it starts, or never will."""
+        """Wakes the opener of an agent's own turn when it starts or is dropped."""
         self.stop_reason: str | None = None
         self.error: BaseException | None = None
         self.open_calls: dict[str, Callable[[str], object]] = {}
-        """Tool calls that have no final status, with what gives them one."""
+        """Tool calls without a final status, each with the function that gives it one."""
         self._told_open: dict[str, None] = {}
-        """Others without one: their author tells of them by updates, as an adapted agent does."""
+        """Other calls without a final status, which their author reports by updates, as an adapted agent does."""
         self.usage: dict[str, int] = {}
         self._scopes: set[anyio.CancelScope] = set()
         self._permission_requests: list[OpenPermissionRequest] = []
         self._numbers = count(1)
         self._message: tuple[str, PromptId, str] | None = None
-        """The message that goes on: its kind, when it was begun, its name."""
+        """The message being continued: kind, stretch in which it began, id."""
 
     def step(self, step: TurnStep) -> None:
         """Move on."""
@@ -123,7 +122,7 @@ class TurnRun:
 
     @property
     def is_begun(self) -> bool:
-        """Its prompt is in the conversation, or it has none, and it is not over."""
+        """True while its prompt, if any, is in the conversation and the turn is not over."""
         return self.stage in {TurnStage.RUNNING, TurnStage.STOPPING}
 
     @property
@@ -133,12 +132,12 @@ class TurnRun:
     # -- saying --------------------------------------------------------------------------------------------------
 
     def publish(self, update: Json, *, must: bool = False) -> Sent:
-        """Tell an update in this turn's name; in nobody's, and marked as late, once it is over.
+        """Send an update in this turn's name; after its end without a turn and marked late.
 
-        Raises `LimitExceeded` if the client does not read, unless it `must` be told.
+        Raises `LimitExceeded` if the client does not read, unless it `must` be sent.
         """
         if update["sessionUpdate"] not in _SPEECH:
-            # A message that something else follows does not go on.
+            # Another update ends the message.
             self._message = None
         told = marked_late(update) if self.is_over else update
         call_id = None if self.is_over else called(update)
@@ -149,20 +148,20 @@ class TurnRun:
         return sent
 
     def _follow(self, call_id: str, status: Any, *, is_new: bool) -> None:
-        """Something was told of a tool call. One that is new is pending if its status is not said."""
+        """Track a tool call that an update reports. A new call without a status is pending."""
         if status in FINAL_TOOL_STATUS:
             self._told_open.pop(call_id, None)
         elif call_id not in self.open_calls and (is_new or status is not None):
             self._told_open[call_id] = None
 
     def speak(self, kind: str, block: Json) -> Sent:
-        """A piece of a message. Pieces of one kind that follow each other are one message, within one stretch."""
+        """Send a chunk of a message. Consecutive chunks of one kind are one message, within one stretch."""
         if self._message is None or self._message[:2] != (kind, self.live.stretch):
             self._message = (kind, self.live.stretch, self.new_id("m"))
         return self.publish({"sessionUpdate": kind, "messageId": self._message[2], "content": block})
 
     def new_id(self, letter: str) -> str:
-        """A name that nothing else in the session has."""
+        """Return an id that is unique in the session."""
         return f"{self.prompt_id}.{letter}{next(self._numbers)}"
 
     # -- being stopped -------------------------------------------------------------------------------------------
@@ -198,7 +197,7 @@ class TurnRun:
         return self.client if self.client is not None else next(iter(self.live.clients), None)
 
     def client_to_ask(self) -> SessionClient:
-        """The same. Raises `NotOffered` if nobody is there."""
+        """Return the client to ask. Raises `NotOffered` if none is connected."""
         client = self.asked_client
         if client is None:
             raise NotOffered("no client has this session open, so there is nobody to ask", what="client")
@@ -211,7 +210,7 @@ class TurnRun:
         return read_result(answer, method)
 
     async def ask(self, client: SessionClient, method: str, params: Json) -> Result | Failure:
-        """Ask the user something: the turn waits for it, and says for what.
+        """Ask the user: the turn waits, and reports what it waits for.
 
         Raises `LocalProtocolError` if the turn is over, `LinkBroken`.
         """
@@ -240,16 +239,16 @@ class TurnRun:
         if reason is None or (isinstance(reason, str) and reason in STOP_REASONS):
             self.stop_reason = reason or "end_turn"
         else:
-            # Who comes from other kits returns the answer.
+            # Authors used to other SDKs return the answer text.
             advice = "; text is told with `turn.say`" if isinstance(reason, str) else ""
             self.error = AgentFailure(
                 f"the agent's function returned {shown(reason)}; it may return None or one of {_STOP_WORDS}{advice}"
             )
 
     def close_calls(self) -> None:
-        """No turn ends with a tool call open.
+        """Close open tool calls: no turn ends with one open.
 
-        But one that the author tells of by updates may go on behind it, unless the turn was cancelled or failed.
+        Calls that the author reports by updates may continue after the turn, unless it was cancelled or failed.
         """
         status = "cancelled" if self.is_cancelled else "failed"
         for close in tuple(self.open_calls.values()):
@@ -259,7 +258,7 @@ class TurnRun:
                 self.publish(call_ended(call_id, status), must=True)
 
     def end(self, error: ErrorObject | None) -> EndedTurn:
-        """How it ended. `error`: what the client is told of its failure."""
+        """Return the end of the turn. `error` is what the client sees of a failure."""
         self.step(TurnStep.END)
         self._message = None
         if self.is_cancelled:
@@ -283,7 +282,7 @@ class TurnRun:
 
 
 def read_result(answer: Result | Failure, method: str) -> Json:
-    """What a client answered. Raises `NotOffered` and `RequestRefused`."""
+    """Read a client's answer. Raises `NotOffered` and `RequestRefused`."""
     if isinstance(answer, Result):
         return as_object(answer.result)
     if answer.error.code == METHOD_NOT_FOUND:

@@ -1,7 +1,7 @@
 """The turns of one session: one at a time, in the order of their prompts, each with exactly one end.
 
-Prompts of clients, and turns that the agent begins itself, are run by the author's function, one behind the other.
-Whatever that function does, the turn ends once: with its stop reason, with an error, or as cancelled.
+The author's function runs prompts of clients and turns that the agent starts, one after the other. Whatever the
+function does, the turn ends once: with its stop reason, with an error, or as cancelled.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from turnwire.agent.session_client import SessionClient
 from turnwire.agent.turn import Turn
 from turnwire.agent.turn_run import TurnRun, TurnStep
 from turnwire.agent.v2_updates import user_message
-from turnwire.core.correlation import same_id
 from turnwire.errors import QueueFull, SessionNotFound
 from turnwire.ids import RequestId
 from turnwire.runtime.cancellation import contained
+from turnwire.session.correlation import same_id
 
 logger = logging.getLogger(__name__)
 
 
 class Turns:
-    """Of one session."""
+    """The turns of one session."""
 
     def __init__(self, live: LiveSession) -> None:
         self._live = live
@@ -48,7 +48,7 @@ class Turns:
     # -- from clients --------------------------------------------------------------------------------------------
 
     def submit(self, run: TurnRun) -> None:
-        """Run a prompt, now or behind others. Raises `QueueFull`."""
+        """Run a prompt now, or queue it. Raises `QueueFull`."""
         if self._running is None:
             self._start(run)
             return
@@ -58,10 +58,10 @@ class Turns:
         self._waiting.append(run)
 
     def cancel(self, client: SessionClient) -> None:
-        """`session/cancel` of this client: stop the turn that runs. On v2 its own prompts that wait go, too.
+        """Handle `session/cancel`: stop the running turn, and on v2 this client's queued prompts.
 
-        On v1 a prompt that waits is a request of its own, which is taken back by its id: a cancel there is about
-        the turn that is under way. Nobody's cancel takes back what another client asked.
+        On v1 a queued prompt is a pending request, cancelled by its id; `session/cancel` means the running turn. No
+        client's cancel removes another client's prompt.
         """
         if client.connected.profile.version == 2:
             for run in tuple(self._waiting):
@@ -85,16 +85,16 @@ class Turns:
         return [each for each in (*self._waiting, self._running) if each is not None and each.client is client]
 
     def has_prompts_of(self, client: SessionClient) -> bool:
-        """Whether this client waits for an end."""
+        """Return whether this client has an open prompt."""
         return bool(self._prompts_of(client))
 
     def move(self, client: SessionClient, to: SessionClient) -> None:
-        """A client has another client from here on."""
+        """Transfer the prompts of one client connection to another."""
         for run in self._prompts_of(client):
             run.client = to
 
     def is_prompted_by(self, client: SessionClient, request_id: RequestId) -> bool:
-        """Whether this request of this client is a prompt that has no answer yet."""
+        """Return whether this request of this client is a prompt that has no answer yet."""
         is_answered = client.connected.profile.is_answered_at_once
         return any(
             same_id(each.request_id, request_id)
@@ -103,7 +103,7 @@ class Turns:
         )
 
     def leave(self, client: SessionClient) -> None:
-        """A client has left: nobody waits for its prompts."""
+        """Cancel the prompts of a client that disconnected."""
         for run in self._prompts_of(client):
             if run is self._running:
                 run.cancel()
@@ -122,12 +122,12 @@ class Turns:
             self._running.cancel()
 
     async def stopped(self) -> None:
-        """Return once nothing runs. What runs was cancelled, so that is bounded."""
+        """Wait until nothing runs. The running turn was cancelled, so the wait is bounded."""
         while self._running is not None:
             await self._idle.wait()
 
     def _take_back(self, run: TurnRun, *, is_request: bool = False) -> None:
-        """A prompt that never entered the conversation. `is_request`: it was the request that was cancelled."""
+        """Remove a prompt that never entered the conversation. `is_request`: its request was cancelled."""
         self._waiting.remove(run)
         run.cancel()
         self._end_unheard(run, is_refused=is_request)
@@ -164,7 +164,7 @@ class Turns:
             client.connected.tasks.start_soon(self._work, run, partial(call, function, turn, *args), done)
             await self._done_or_given_up(run, done)
         except BaseException:
-            # The connection ends: so does its turn, for everybody else who watches.
+            # The connection ends, and its turn with it, for all other clients.
             run.cancel()
             raise
         finally:
@@ -203,7 +203,7 @@ class Turns:
             done.set()
 
     async def _done_or_given_up(self, run: TurnRun, done: anyio.Event) -> None:
-        """Wait for the author's function; once cancelled, not for ever."""
+        """Wait for the author's function, with a time limit once cancelled."""
         async with anyio.create_task_group() as waiting:
             waiting.start_soon(self._give_up, run, waiting.cancel_scope, done)
             await done.wait()
@@ -222,14 +222,14 @@ class Turns:
     async def _finish(self, run: TurnRun) -> None:
         run.close_calls()
         self._live.touch()
-        # Kept first, told second: a client that heard of an end finds its turn in the history.
+        # Save before notifying: a client that got an end finds its turn in the history.
         await self._live.save()
         self._end(run)
         await self._live.save()
 
     def _end(self, run: TurnRun) -> None:
         """The one end. Nothing here waits, so nothing comes between its parts."""
-        # What was left to itself may have opened another call while the store was busy.
+        # A background task may have opened another call while the store was busy.
         run.close_calls()
         live, client = self._live, run.client
         if run.is_begun:
@@ -261,7 +261,7 @@ class Turns:
 
     @asynccontextmanager
     async def own(self) -> AsyncGenerator[Turn]:
-        """A turn that no prompt began. Waits for its turn like a prompt."""
+        """Open a turn without a prompt. It queues like a prompt."""
         run = TurnRun(self._live, [])
         if self._is_closed:
             raise _closed()

@@ -1,8 +1,7 @@
-"""Updates as an agent says them: in the words of ACP v2, and what v1 has better words for.
+"""Updates in ACP v2, the SDK's internal form, with v1 forms where v1 can express more.
 
-Inside, everything is said in v2. An item of a tool call's content may carry its v1 form in `_meta.turnwire.v1`,
-because v1 has whole texts in diffs and terminals of the client, which no v2 item can hold. `for_v1` puts that form
-in place of the item, `for_v2` takes it away.
+A content item of a tool call may carry its v1 form in `_meta.turnwire.v1`, because v1 has whole texts in diffs and
+client terminals, which no v2 item can hold. `for_v1` replaces the item by that form, `for_v2` removes the form.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 from msgspec import Raw
 
-from turnwire.core.json_members import child
-from turnwire.core.translate.diffs import git_patch
+from turnwire.projections.translate.diffs import git_patch
+from turnwire.session.json_members import child
 from turnwire.wire.jsonrpc import raw
 from turnwire.wire.methods import VENDOR
 from turnwire.wire.schema.update import ABOUT_TOOL_CALLS
@@ -32,7 +31,7 @@ def text_block(text: str) -> Json:
 
 
 def as_block(content: str | Json) -> Json:
-    """A content block: text, or a block as it is. Raises `TypeError`, `ValueError` for what is neither."""
+    """Return a content block from text or a block. Raises `TypeError` or `ValueError` for anything else."""
     if isinstance(content, str):
         return text_block(content)
     if not isinstance(content, dict):  # pyright: ignore[reportUnnecessaryIsInstance]  authors pass anything
@@ -43,7 +42,7 @@ def as_block(content: str | Json) -> Json:
 
 
 def shown(value: object) -> str:
-    """What an author passed, for the message that says what is wrong with it."""
+    """Return an author's argument for an error message."""
     return f"{type(value).__name__} {reprlib.repr(value)}"
 
 
@@ -53,7 +52,7 @@ def content_item(content: str | Json) -> Json:
 
 
 def diff_item(path: str, old: str | None, new: str) -> Json:
-    """A file's change. Without an old text the file is new."""
+    """Return the diff item of a file change. Without an old text the file is new."""
     change = {"operation": "add" if old is None else "modify", "path": path}
     patch = {"format": "git_patch", "text": git_patch(path, old, new)}
     whole = {"type": "diff", "path": path, "oldText": old, "newText": new}
@@ -64,7 +63,7 @@ def diff_item(path: str, old: str | None, new: str) -> Json:
 
 
 def client_terminal_item(terminal_id: str) -> Json:
-    """A terminal that the client made, which v1 clients show as it runs."""
+    """Return the item of a client's terminal, which v1 clients show as it runs."""
     own = {"type": "terminal", "terminalId": terminal_id}
     return {**own, "_meta": {VENDOR: {"v1": own}}}
 
@@ -80,12 +79,12 @@ def called(update: Json) -> str | None:
 
 
 def call_ended(call_id: str, status: str) -> Json:
-    """A tool call's last status."""
+    """Return the update with a tool call's final status."""
     return {"sessionUpdate": "tool_call_update", "toolCallId": call_id, "status": status}
 
 
 def marked_late(update: Json) -> Json:
-    """An update that came after the end of its turn, saying so."""
+    """Mark an update as sent after the end of its turn."""
     meta = child(update, "_meta")
     return {**update, "_meta": {**meta, VENDOR: {**child(meta, VENDOR), "late": True}}}
 
@@ -99,12 +98,12 @@ def for_v1(update: Raw) -> Raw:
 
 
 def for_v2(update: Raw) -> Raw:
-    """No item with a v1 form beside it."""
+    """Return the update without v1 forms."""
     return _with_items(update, _bare) if _OWN in bytes(update) else update
 
 
 def from_v1(update: Json) -> Json:
-    """A v1 update whose diffs and terminals keep their form, whatever is made of them."""
+    """Return a v1 update as v2 whose diffs and terminals carry their v1 form."""
     items = update.get("content")
     if update.get("sessionUpdate") not in ABOUT_TOOL_CALLS or not isinstance(items, list):
         return update

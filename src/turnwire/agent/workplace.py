@@ -1,9 +1,9 @@
-"""Files and commands of a turn: the client's where it offers them, otherwise the agent's own.
+"""Files and commands of a turn: the client's if it offers them, otherwise the agent's own.
 
-A path may be relative to the session's working directory. Beyond the session's directories the agent's own refuse;
-what a client gives is the client's to decide. A cancelled command is killed with its whole tree, at the client
-too. With a tool call the output is shown while it is written: as a terminal of the client, or as one of the agent.
-Never asks a client for what it did not offer.
+Paths may be relative to the session's working directory. The agent's own files are limited to the session's
+directories; a client applies its own rules. A cancelled command is killed with its process tree, at the client as
+well. With a tool call, output is shown while it is written: in a terminal of the client, or of the agent. A client
+is never asked for what it did not offer.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from turnwire.agent.tool_call import ToolCall
 from turnwire.agent.turn_run import TurnRun
 from turnwire.agent.v2_updates import Json
 from turnwire.errors import RemoteProtocolError, TurnwireError
-from turnwire.limits import Limits
-from turnwire.runtime.services.terminals import new_terminal_id
+from turnwire.hosting.services.terminals import TERMINAL_OUTPUT_BYTES, new_terminal_id
 from turnwire.wire.methods import (
     FS_READ_TEXT_FILE,
     FS_WRITE_TEXT_FILE,
@@ -36,8 +35,6 @@ from turnwire.wire.methods import (
     TERMINAL_WAIT_FOR_EXIT,
 )
 
-LIMITS = Limits()
-
 MADE_S, LET_GO_S = 5.0, 2.0
 """For the client, once the turn is being stopped: to name the terminal it is making, and to kill or release it.
 Together less than `max_cancel_s`, so that the turn does not end before its command."""
@@ -46,10 +43,10 @@ AnyPath: TypeAlias = str | os.PathLike[str]
 
 
 async def read_file(turn: TurnRun, path: AnyPath, line: int | None = None, limit: int | None = None) -> str:
-    """A text file, or `limit` lines of it from `line` on; lines count from 1.
+    """Return a text file, or `limit` lines of it from `line` on; lines count from 1.
 
     Raises:
-        RequestRefused: It is outside, missing, too large or no text.
+        RequestRefused: The file is outside, missing, too large or not text.
     """
     whole = _absolute(turn, path)
     if not turn.live.session.client.fs_read:
@@ -81,18 +78,18 @@ async def run(
     """Run a command to its end.
 
     Args:
-        turn: Whose work it is; with it the command ends.
-        command: A program, or without arguments a line for a shell.
-        arguments: What the program is given.
-        cwd: Where it runs; the session's working directory unless told otherwise.
-        env: Variables on top of those that it gets anyway.
+        turn: The turn it belongs to; the command ends with it.
+        command: A program, or without arguments a shell line.
+        arguments: The program's arguments.
+        cwd: Directory to run in; by default the session's working directory.
+        env: Variables in addition to the inherited ones.
         call: The tool call that shows the output while the command runs.
-        limit: Bytes of output that are kept; the newest count.
+        limit: Bytes of output to return; the newest count.
 
     Raises:
         RequestRefused: It cannot be started, or its directory is outside.
     """
-    most = LIMITS.terminal_output_bytes
+    most = TERMINAL_OUTPUT_BYTES
     params: dict[str, Any] = {
         "command": command,
         "args": list(arguments),
@@ -132,8 +129,9 @@ async def _run_there(turn: TurnRun, params: dict[str, Any], call: ToolCall | Non
 
 
 async def _made(turn: TurnRun, params: dict[str, Any]) -> dict[str, Any]:
-    """The new terminal. A cancelled call still waits for its name, for a while: without it nobody can end what runs
-    there, and a request that is taken back may have been done."""
+    """Wait for the new terminal's id. A cancelled call still waits for a while: without the id nobody can end the
+    command, and a cancelled request may have been carried out.
+    """
     made: dict[str, Any] | TurnwireError | None = None
     async with anyio.create_task_group() as tasks:
         with anyio.CancelScope(shield=True) as waiting:
@@ -153,7 +151,7 @@ async def _made(turn: TurnRun, params: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _hurry(waiting: anyio.CancelScope) -> None:
-    """Once cancelled, give the wait a bound."""
+    """Bound the wait once cancelled."""
     try:
         await anyio.sleep_forever()
     finally:
@@ -161,7 +159,9 @@ async def _hurry(waiting: anyio.CancelScope) -> None:
 
 
 async def _let_go(turn: TurnRun, method: str, named: dict[str, Any]) -> None:
-    """Also when the turn is being stopped. A client that refuses, or has left, has let go already."""
+    """Release the terminal, even while the turn is being stopped. A client that refuses or disconnected has
+    released it.
+    """
     with anyio.move_on_after(LET_GO_S, shield=True), suppress(TurnwireError):
         await turn.request(method, named)
 
@@ -202,7 +202,7 @@ async def _run_here(turn: TurnRun, params: dict[str, Any], call: ToolCall | None
 async def show_terminal(
     publish: Callable[[Json], Sent], call: ToolCall, line: str, cwd: str, run: Callable[[Heard], Awaitable[Ran]]
 ) -> Ran:
-    """Run a command of ours, and show it as a terminal of the agent in its tool call. `publish`: the turn's."""
+    """Run a command on this machine and show it as an agent terminal in its tool call. `publish` is the turn's."""
     named = {"terminalId": new_terminal_id()}
     publish({"sessionUpdate": "terminal_update", **named, "command": line, "cwd": cwd})
     call.show({"type": "terminal", **named})

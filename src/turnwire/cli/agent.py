@@ -1,22 +1,19 @@
 """`turnwire agent`: the built-in agent on stdin and stdout.
 
-Takes models and bounds as flags, each with a variable of the same name; serves one client until it leaves. Nothing
-but ACP is ever on stdout.
+Models and limits are flags, each with an environment variable. The process serves one client until it disconnects.
+Only ACP is written to stdout.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from turnwire.cli.agent_source import AGENT_FOLDER, IN_MEMORY, PREFIX
+from turnwire.cli.agent_source import AGENT_FOLDER, IN_MEMORY, PREFIX, model_agent
 from turnwire.cli.commands import Command
 from turnwire.errors import ConfigError
-
-if TYPE_CHECKING:
-    from turnwire.builtin.model import Model
 
 EXAMPLES = """
 turnwire agent                                        without a model: it answers by a few rules, and has /demo
@@ -30,7 +27,7 @@ MODES = ("ask", "accept_edits", "plan")
 
 
 def _option(*words: str, about: str, **more: Any) -> Any:
-    """An option with its variable."""
+    """Return an option with its environment variable."""
     variable = PREFIX + words[0].removeprefix("--").replace("-", "_").upper()
     return click.option(*words, envvar=variable, help=f"{about} Also {variable}.", **more)
 
@@ -47,28 +44,27 @@ def _option(*words: str, about: str, **more: Any) -> Any:
 def agent(models: tuple[str, ...], model_url: str | None, **flags: Any) -> None:
     """Be the built-in agent, on stdin and stdout.
 
-    It speaks ACP, so an editor can start it as its agent; `turnwire serve` starts it when it is given no other.
-    With a model it reads, edits and runs things in the session's folder; it asks before it changes something.
+    It speaks ACP, so an editor can start it as its agent. `turnwire serve` starts it if no other agent is named.
+    Without a model it answers by fixed rules. With a model, which needs turnwire[agent], it reads, edits and runs
+    things in the session's folder, and asks before it changes anything.
     """
-    from turnwire.builtin.agent import BuiltIn, BuiltInSettings
-    from turnwire.builtin.work import Bounds
-
-    settings = BuiltInSettings(
-        data=_folder(flags["data"]),
-        rules=_read_rules(flags["system"]),
-        allows_fetch=flags["allow_fetch"],
-        bounds=Bounds(max_requests=flags["max_requests"], max_tokens=flags["max_tokens"]),
-        mode=flags["mode"],
-    )
-    BuiltIn(_chosen(models, model_url), settings).run()
-
-
-def _chosen(models: tuple[str, ...], url: str | None) -> list[Model]:
+    data, mode = _folder(flags["data"]), flags["mode"]
+    rules = _read_rules(flags["system"])
     if not models:
-        return []
-    from turnwire.builtin.library_model import choose_model
+        from turnwire.demo.agent import demo_agent
 
-    return [choose_model(each, url=url) for each in dict.fromkeys(models)]
+        demo_agent(data, mode).run()
+        return
+    model_agent().run(
+        list(dict.fromkeys(models)),
+        url=model_url,
+        data=data,
+        mode=mode,
+        rules=rules,
+        allows_fetch=flags["allow_fetch"],
+        max_requests=flags["max_requests"],
+        max_tokens=flags["max_tokens"],
+    )
 
 
 def _folder(data: str | None) -> Path | None:
@@ -78,7 +74,7 @@ def _folder(data: str | None) -> Path | None:
         return Path(data).absolute()
     from turnwire.cli.config import settings_from
 
-    # The folder in which the daemon of this user keeps its own. Where sessions work is the client's to say.
+    # The folder of this user's daemon. The client chooses the folders of sessions.
     daemons = settings_from({"cwd": ("/",)}, ()).settings.data
     return None if daemons is None else daemons / AGENT_FOLDER
 

@@ -1,29 +1,28 @@
-"""Where the agents of a daemon come from: a command, an address, a name to import, a known name, or built in.
+"""Sources of a daemon's agents: a command, an address, an importable name, a known name, or the built-in agent.
 
-Nothing is started here, but an import runs the code of the operator's module. The built-in agent is a program
-like any other, `turnwire agent` in a process of its own, so it is not imported. It gets what every agent gets,
-and beside that the keys of the models' providers and its own variables, and no other of ours.
+Nothing is started here, but an import runs the code of the operator's module. The built-in agent is a program like
+any other, `turnwire agent` in a separate process, so it is not imported. It gets the environment of every agent,
+plus the keys of model providers and its own variables, and no other variables of turnwire.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import logging
 import os
-import re
 import shutil
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from turnwire.cli.known_agents import KNOWN_AGENTS, NoStart, how_to_start, known
 from turnwire.errors import ConfigError
+from turnwire.hosting.agent_pool import UNNAMED, HostedAgent, MissingSource
+from turnwire.hosting.environment import agent_environment
+from turnwire.hosting.source import AgentSource, ProcessSource
 from turnwire.limits import Limits
-from turnwire.link.environment import agent_environment
-from turnwire.runtime.agent_pool import UNNAMED, HostedAgent, MissingSource
-from turnwire.runtime.source import AgentSource, ProcessSource
 from turnwire.server.daemon.daemon import agent_policy
 from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.declared import Settings
@@ -36,28 +35,28 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PREFIX = "TURNWIRE_AGENT_"
-"""What the agent's own variables begin with; see `BUILT_IN`."""
+"""Prefix of the agent's own variables; see `BUILT_IN`."""
 PROVIDERS = (
     *("OPENAI_API_KEY", "OPENAI_BASE_URL", "OLLAMA_API_KEY", "OLLAMA_BASE_URL"),
     *("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
     *("GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
 )
-"""The variables that reach a model."""
+"""Variables for access to models."""
 IN_MEMORY = ":memory:"
 BUILT_IN_NAME = "builtin"
-"""The built-in agent among others that have names."""
+"""Name of the built-in agent in a list of named agents."""
 AGENT_FOLDER = "agent"
-"""Below the daemon's data, where the agent keeps its sessions."""
-RUNNERS = r"(npx|pnpm|bunx?|deno|node|uvx?|pipx|python[0-9.]*)"
-"""Programs that are no agent: the word behind their flags is."""
+"""Folder of the agent's sessions, below the daemon's data folder."""
 COMMAND = (sys.executable, "-m", "turnwire", "agent")
+ENTRY_POINTS = "turnwire.agents"
+"""The entry point group in which turnwire-agent names its `ModelAgent`, as `model`."""
 
 
 @asynccontextmanager
 async def hosted_agents(settings: Settings, limits: Limits) -> AsyncGenerator[list[HostedAgent]]:
-    """The agents that these settings name, the default one first.
+    """Return the agents that these settings name, the default one first.
 
-    One that is not the default and cannot be started is hosted all the same, and says why.
+    An agent that is not the default and cannot be started is included and reports the reason.
 
     Raises:
         ConfigError: The default agent cannot be started.
@@ -91,7 +90,7 @@ async def hosted_agents(settings: Settings, limits: Limits) -> AsyncGenerator[li
 async def agent_of_entry(
     stack: AsyncExitStack, entry: AgentEntry, settings: Settings, limits: Limits
 ) -> AgentSource:
-    """Where one agent comes from. Raises `ConfigError`."""
+    """Return the source of one agent. Raises `ConfigError`."""
     if entry.imported is not None:
         return imported_agent(entry.imported).source()
     if entry.command:
@@ -100,13 +99,13 @@ async def agent_of_entry(
         return builtin_source(entry, settings, limits)
     if entry.url is None:
         return known_source(entry, limits)
-    from turnwire.runtime.remote_agent import RemoteSource
+    from turnwire.hosting.remote_agent import RemoteSource
 
     return await stack.enter_async_context(RemoteSource(entry.url, token=entry.token, limits=limits))
 
 
 def command_source(entry: AgentEntry, limits: Limits) -> ProcessSource:
-    """Starts the agent's command. Raises `ConfigError` if there is no such program: better now than later."""
+    """Return a source that starts the command. Raises `ConfigError` early if there is no such program."""
     env = environment_of(entry)
     check_program(entry.command[0], env)
     if entry.cwd is not None and not entry.cwd.is_dir():
@@ -122,17 +121,17 @@ def command_source(entry: AgentEntry, limits: Limits) -> ProcessSource:
 
 
 def check_program(program: str, env: Mapping[str, str]) -> None:
-    """Raises `ConfigError` if an agent in this environment cannot be started by this name."""
+    """Raise `ConfigError` if an agent in this environment cannot be started by this name."""
     if shutil.which(program, path=env.get("PATH")) is None:
         where = "there is no such program" if os.sep in program else "no folder of PATH has it"
         raise ConfigError(f"the agent is {program!r}, and {where}; install it, or give its whole path")
 
 
 def known_source(entry: AgentEntry, limits: Limits) -> ProcessSource:
-    """Starts the agent that is known by this name, with the keys that it is known to read.
+    """Return a source that starts the known agent of this name, with the variables that may hold its keys.
 
     Raises:
-        ConfigError: Nobody knows it, or this machine cannot start it.
+        ConfigError: The name is unknown, or this machine cannot start the agent.
     """
     agent = known(entry.name)
     if agent is None:
@@ -147,7 +146,7 @@ def known_source(entry: AgentEntry, limits: Limits) -> ProcessSource:
 
 
 def environment_of(entry: AgentEntry, *more: str) -> dict[str, str]:
-    """What an agent is given, and `more` of ours by name."""
+    """Return the environment of an agent, plus the variables of turnwire named in `more`."""
     return agent_environment(
         os.environ,
         additions=entry.env_set,
@@ -157,7 +156,8 @@ def environment_of(entry: AgentEntry, *more: str) -> dict[str, str]:
 
 
 def imported_agent(place: str) -> Agent:
-    """The agent at `module:name`, or what the function there makes. Modules of the current folder count too.
+    """Return the agent at `module:name`, or the result of the function there. Modules of the current folder are
+    found.
 
     Raises:
         ConfigError: It cannot be imported, or is no agent.
@@ -174,22 +174,22 @@ def imported_agent(place: str) -> Agent:
         made: Any = found() if callable(found) and not isinstance(found, Agent) else found
     except Exception as error:
         raise ConfigError(
-            f"agent_import is {place}, and that fails with {type(error).__name__}: {error}; it must be a module"
+            f"the agent cannot be imported from {place}: {type(error).__name__}: {error}; it must be a module"
             ' that Python finds from here, with `agent.run()` only below `if __name__ == "__main__":`'
         ) from error
     if not isinstance(made, Agent):
         raise ConfigError(
-            f"agent_import is {place}, and that is no agent but {type(made).__name__}; name a turnwire.agent.Agent,"
-            " or wrap an agent of the official SDK with turnwire.agent.adapt"
+            f"{place} is no agent but {type(made).__name__}; name a turnwire.agent.Agent,"
+            " or wrap an agent of the official SDK with turnwire_agent.adapt"
         )
     return made
 
 
 def builtin_source(entry: AgentEntry, settings: Settings, limits: Limits) -> ProcessSource:
-    """Starts the built-in agent, which keeps its sessions beside those of the daemon.
+    """Return a source that starts the built-in agent, which stores its sessions next to the daemon's.
 
     Raises:
-        ConfigError: Its models cannot be had as they are configured; better now than in the first session.
+        ConfigError: Its models cannot be used as configured; checked now rather than in the first session.
     """
     _check_models()
     kept = IN_MEMORY if settings.data is None else str(settings.data.absolute() / AGENT_FOLDER)
@@ -199,7 +199,7 @@ def builtin_source(entry: AgentEntry, settings: Settings, limits: Limits) -> Pro
 
 
 def in_words(entry: AgentEntry) -> str:
-    """The agent in words, without its arguments: they may hold secrets."""
+    """Describe the agent without its arguments, which may contain secrets."""
     if entry.is_described:
         return entry.imported or entry.url or entry.command[0]
     if (agent := known(entry.name)) is not None:
@@ -212,24 +212,6 @@ def in_words(entry: AgentEntry) -> str:
     )
 
 
-def agent_folder(entry: AgentEntry) -> str:
-    """The name of a folder for what is kept of this agent: the same whatever flags it is started with."""
-    if entry.is_described:
-        words = [entry.imported or entry.url or ""] if not entry.command else _program_of(entry.command)
-    else:
-        words = [entry.name if known(entry.name) is not None else BUILT_IN_NAME]
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(words[-1].rstrip("/"))).strip("-.")[:40]
-    # Two that only differ in what a folder's name cannot hold, or in where they lie, are two.
-    return f"{plain or 'agent'}-{hashlib.sha256(repr(words).encode()).hexdigest()[:8]}"
-
-
-def _program_of(command: Sequence[str]) -> list[str]:
-    """The program of a command, and what it runs if it is there to run others: `npx -y PACKAGE`."""
-    program = os.path.basename(command[0])
-    run = [each for each in command[1:] if not each.startswith("-")]
-    return [program, *run[:1]] if re.fullmatch(RUNNERS, program) else [program]
-
-
 def _models() -> list[str]:
     return os.environ.get(PREFIX + "MODEL", "").split()
 
@@ -237,7 +219,36 @@ def _models() -> list[str]:
 def _check_models() -> None:
     if not _models():
         return
-    from turnwire.builtin.library_model import choose_model
+    model_agent().check(_models(), os.environ.get(PREFIX + "MODEL_URL"))
 
-    for each in _models():
-        choose_model(each, url=os.environ.get(PREFIX + "MODEL_URL"))
+
+class ModelAgent(Protocol):
+    """The agent with a language model, which a sibling distribution adds."""
+
+    def check(self, models: Sequence[str], url: str | None) -> None:
+        """Check that these models can be used. Raises `ConfigError`."""
+        ...
+
+    def run(
+        self,
+        models: Sequence[str],
+        *,
+        url: str | None,
+        data: Path | None,
+        mode: str,
+        rules: str | None,
+        allows_fetch: bool,
+        max_requests: int,
+        max_tokens: int | None,
+    ) -> None:
+        """Serve the client that started this process, until it disconnects. Raises `ConfigError`."""
+        ...
+
+
+def model_agent() -> ModelAgent:
+    """Return the agent with a language model. Raises `ConfigError` if it is not installed."""
+    from importlib.metadata import entry_points
+
+    for each in entry_points(group=ENTRY_POINTS, name="model"):
+        return each.load()
+    raise ConfigError("an agent with a model is not installed here. Install it: pip install 'turnwire[agent]'")

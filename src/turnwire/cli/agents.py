@@ -1,7 +1,7 @@
-"""`turnwire agents`: which agents this machine can start, and logging in at one of a daemon's.
+"""`turnwire agents`: the agents that this machine can start, and logging in to an agent of a daemon.
 
-The list starts nobody and asks no daemon: `turnwire doctor --agent NAME` tries one. It shows the agents that are
-known by name and those of the settings; of a key only whether its variable is set.
+The list starts no agent and contacts no daemon: `turnwire doctor --agent NAME` tests one. It shows the known agents
+and those of the settings; of a key it shows only whether its variable is set.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from msgspec import Struct
 
 from turnwire.cli.agent_source import BUILT_IN_NAME, in_words
 from turnwire.cli.commands import Command, Group
-from turnwire.cli.completion import agent_names
 from turnwire.cli.known_agents import KNOWN_AGENTS, KnownAgent, NoStart, how_to_start, known
 from turnwire.cli.output import print_json, print_table, progress
-from turnwire.cli.reach import Reach, ask, tell_daemon, with_reach
+from turnwire.cli.reach import Reach, agent_names, ask, tell_daemon, with_reach
 from turnwire.client.http import segment
 from turnwire.ids import UNNAMED
 from turnwire.server.settings.agents import AgentEntry
@@ -37,13 +36,13 @@ turnwire agents login claude METHOD   log in by this one
 
 
 class _Row(NamedTuple):
-    """One agent, as the list shows it."""
+    """One agent in the list."""
 
     name: str
     label: str
     can_start: bool
     how: str
-    """By which program; or why not, and what to do."""
+    """The program that starts it; or why it cannot be started, and what to do."""
     keys: tuple[str, ...]
     """The variables that may hold its key."""
     configured: bool
@@ -70,7 +69,7 @@ class _Ways(Struct, rename="camel"):
 def agents(ctx: click.Context, as_json: bool) -> None:
     """List the agents that this machine can start; log in at one.
 
-    Those of the settings come first, then all that are known by name.
+    Agents of the settings come first, then all known agents.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -118,9 +117,9 @@ def _as_json(row: _Row) -> dict[str, Any]:
 @click.argument("method", required=False)
 @with_reach
 def login(reach: Reach, name: str, method: str | None) -> None:
-    """Log in at an agent of the daemon, by one of the ways that it offers.
+    """Log in at an agent of the daemon, by one of the methods that it offers.
 
-    Without METHOD: by the only way there is, or the ways are listed.
+    Without METHOD, the only method is used; if there are several, they are listed.
     """
     path = f"/agents/{segment(name)}/auth"
     if method is None:

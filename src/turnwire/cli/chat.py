@@ -1,10 +1,9 @@
-"""`turnwire chat`: talk to an agent at a terminal, for as long as one likes.
+"""`turnwire chat`: a conversation with an agent at a terminal.
 
-One session at a time is followed and shown above the line that is typed, by the screen of the other commands
-through the line editor. Prompts stand out, because the conversation is read by them; a turn that ended as it should
-is not told of. What is typed is a prompt, or a command of the chat (`chat_input` says which). Ctrl-C empties the
-line, then cancels the turn, then leaves. Leaving is no cancel: the session goes on at its daemon, and the last line
-says how to come back.
+The chat follows one session at a time. The screen of the other commands prints it above the input line, through the
+line editor. Prompts are highlighted as landmarks of the conversation; a turn that ended normally is not reported.
+Input is a prompt or a command of the chat (`chat_input` decides). Ctrl-C clears the line, then cancels the turn,
+then exits. An exit is no cancel: the session continues at its daemon, and the last line shows how to come back.
 """
 
 from __future__ import annotations
@@ -27,39 +26,45 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from turnwire.cli.asking import ask_here, subject
-from turnwire.cli.chat_commands import CHAT_COMMANDS, choose_session, settings_of
-from turnwire.cli.chat_input import ChatCompleter, Typed, agent_commands, embeds, read_command, to_content
-from turnwire.cli.chat_place import Link, Place, open_place
-from turnwire.cli.chat_session import ChatSession
+from turnwire.cli.chat_commands import (
+    CHAT_COMMANDS,
+    ChatCompleter,
+    Typed,
+    agent_commands,
+    choose_session,
+    embeds,
+    read_command,
+    settings_of,
+    to_content,
+)
+from turnwire.cli.chat_session import ChatSession, Link, Place, open_place
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
-from turnwire.cli.failure import tell, tell_next
-from turnwire.cli.kept_credentials import TOKEN_NAME
+from turnwire.cli.credentials import TOKEN_NAME
 from turnwire.cli.line_editor import Choice, LineEditor
-from turnwire.cli.opening import WantedSession, session_options
-from turnwire.cli.output import printable
-from turnwire.cli.reach import LAST, Reach, find_daemon, reach_options
+from turnwire.cli.output import printable, tell, tell_next
+from turnwire.cli.permissions import ask_here, subject
+from turnwire.cli.reach import LAST, Reach, WantedSession, find_daemon, reach_options, session_options
 from turnwire.cli.screen import TextScreen
 from turnwire.client.permission import REJECT, PermissionRequest, Reply
 from turnwire.client.port import DaemonSession
-from turnwire.core import events as ev
-from turnwire.core.view.transcript import join_text
+from turnwire.clock import SystemClock
 from turnwire.errors import TurnwireError
 from turnwire.ids import PromptId
-from turnwire.runtime.clock import SystemClock
+from turnwire.projections.view.transcript import join_text
+from turnwire.session import events as ev
 
 # -- what is shown above the line ----------------------------------------------------------------------------
 
 
 class EditorSink:
-    """The editor, written to by a screen. See `turnwire.cli.screen.Sink`."""
+    """A sink that writes to the editor. See `turnwire.cli.screen.Sink`."""
 
     draws = True
 
     def __init__(self, editor: LineEditor) -> None:
         self._editor = editor
         self.activity: str | None = None
-        """What is going on."""
+        """The current activity."""
 
     def words(self, text: str) -> None:
         raise AssertionError("words are drawn here")
@@ -90,17 +95,19 @@ class EditorSink:
 
 
 class ChatScreen:
-    """Events of a session in a chat. See `turnwire.cli.screen.Screen`."""
+    """A screen for the events of a session in a chat. See `turnwire.cli.screen.Screen`."""
 
     def __init__(self, sink: EditorSink, own: Container[PromptId]) -> None:
         self._sink = sink
         self._own = own
         """The prompts that were typed here."""
         self._screen = TextScreen(whole=False, sink=sink)
+        self._exit: str | None = None
+        """Why the last agent process ended; a turn that failed with it does not repeat that."""
 
     def show(self, offset: int, event: ev.AnyEvent) -> None:
         if isinstance(event, ev.PromptQueued):
-            # What waits has lines of its own.
+            # Queued prompts have separate lines.
             return
         self._screen.show(offset, event)
         match event:
@@ -110,9 +117,12 @@ class ChatScreen:
                 self._line("the agent begins a turn by itself")
             case ev.TurnCompleted() if event.stop_reason != "end_turn":
                 self._line(f"the turn ended: {event.stop_reason}")
+            case ev.TurnFailed() if event.message == self._exit:
+                self._line(f"the turn failed ({event.code})")
             case ev.TurnFailed():
                 self._line(f"the turn failed ({event.code}): {event.message}")
             case ev.AgentExited():
+                self._exit = event.message
                 self._line(f"{event.message or 'the agent is gone'} ({event.reason})")
             case _:
                 pass
@@ -135,7 +145,7 @@ class ChatScreen:
 
 
 class EditorDialogue:
-    """The editor, asked by others. See `turnwire.cli.asking.Dialogue`."""
+    """Questions asked through the editor. See `turnwire.cli.permissions.Dialogue`."""
 
     def __init__(self, editor: LineEditor, sink: EditorSink) -> None:
         self._editor = editor
@@ -153,7 +163,7 @@ class EditorDialogue:
 
     async def choose(self, choices: Sequence[str], title: str = "Your answer?") -> int | None:
         lines = [Choice(printable(each)) for each in choices]
-        # No line is looked at in the beginning: an Enter that was meant for something else allows nothing.
+        # No line is selected at first: an Enter that was meant for something else allows nothing.
         chosen = await self._editor.choose(printable(title), lines, is_ours=False)
         if chosen is not None:
             self._sink.note(Text(f"{printable(title)} {printable(choices[chosen])}", style="dim"))
@@ -172,11 +182,11 @@ turnwire chat -s SESSION            in this one
 turnwire chat -- my-agent --flag    without a daemon: start this agent, end it when you leave
 """
 HISTORY = "chat-history"
-"""The file of what was typed, in our state folder."""
+"""The input history file in the state folder."""
 ARMED_S = 5.0
-"""How long after a Ctrl-C another one leaves."""
+"""Seconds after a Ctrl-C in which another one exits."""
 SIGNALLED = 128
-"""The exit code of a chat that a signal ends, less the signal's number."""
+"""Base of the exit code of a chat that a signal ends; the signal's number is added."""
 
 
 @click.command(cls=WithAgent, examples=EXAMPLES)
@@ -188,7 +198,8 @@ SIGNALLED = 128
 def chat(ctx: click.Context, is_last: bool, is_picked: bool, **options: Any) -> None:
     """Talk to an agent at the terminal: prompts are typed, turns are shown as they happen.
 
-    Type `:help` for keys and commands. Ctrl-C cancels the turn, twice it leaves; the session stays either way.
+    Type `:help` for keys and commands. Ctrl-C cancels the turn; pressed twice, it exits. The session stays either
+    way.
     """
     reach = tuple(options.pop(name) for name in ("url", "token_file", "data"))
     wanted = WantedSession(**options)
@@ -207,7 +218,7 @@ def chat(ctx: click.Context, is_last: bool, is_picked: bool, **options: Any) -> 
 
 
 def open_chat(wanted: WantedSession, where: Reach | tuple[str, ...], *, is_picked: bool = False) -> NoReturn:
-    """Chat until somebody leaves. Raises `UsageError` where nobody can be talked to."""
+    """Chat until the user exits. Raises `UsageError` without a terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
         raise click.UsageError(
             "a chat needs a terminal that can move its cursor, on stdin and stdout;"
@@ -218,7 +229,7 @@ def open_chat(wanted: WantedSession, where: Reach | tuple[str, ...], *, is_picke
 
 
 def open_history(environ: Mapping[str, str]) -> History:
-    """What was typed in earlier chats, for its user alone; only of this one if it cannot be kept."""
+    """Open the history of earlier chats, readable by its user only; in memory if there is no file."""
     state, home = Path(environ.get("XDG_STATE_HOME", "")), environ.get("HOME")
     if not state.is_absolute() and not home:
         return InMemoryHistory()
@@ -233,30 +244,30 @@ def open_history(environ: Mapping[str, str]) -> History:
 
 
 class Chat:
-    """Somebody at a terminal, and the session that they talk in."""
+    """The user at a terminal, and the session of the conversation."""
 
     def __init__(self, wanted: WantedSession, where: Reach | tuple[str, ...], is_picked: bool) -> None:
         self._wanted = wanted
         self._where = where
         self._is_picked = is_picked
-        """The first session is picked from a list."""
+        """True if the first session is picked from a list."""
         self._place: Place | None = None
         self._current: ChatSession | None = None
         self._tasks: TaskGroup | None = None
         self._following: anyio.CancelScope | None = None
-        """Ends with the current session."""
+        """Cancelled at the end of the current session."""
         self._next: DaemonSession | None = None
-        """Where to go then; none to leave."""
+        """The next session; `None` to exit."""
         self._early: list[str] = []
-        """What was typed before there was a session."""
+        """Input that was typed before a session was open."""
         self._completed = frozenset[str]()
-        """The agent's commands that were there for completion."""
+        """The agent's commands that completion knows."""
         self._is_armed = False
-        """The next Ctrl-C leaves."""
+        """True if the next Ctrl-C exits."""
         self._arming = 0
         self._clock = SystemClock()
         self._is_away = False
-        """The daemon is not heard."""
+        """True while the daemon cannot be reached."""
         self._code = 0
         completer = ChatCompleter(
             {name: row.about for name, row in CHAT_COMMANDS.items()}, self._offered, self._folder
@@ -266,7 +277,7 @@ class Chat:
         self._dialogue = EditorDialogue(self._editor, self._sink)
 
     async def run(self) -> int:
-        """Until somebody leaves; gives the exit code. Raises what keeps us from going on."""
+        """Run until the user exits; return the exit code. Raises the error that ends the chat."""
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
@@ -285,7 +296,7 @@ class Chat:
 
     async def _edit(self, scope: anyio.CancelScope) -> None:
         try:
-            # The end of its input is how a terminal that is gone looks.
+            # A terminal that is gone looks like the end of its input.
             with suppress(EOFError):
                 await self._editor.run()
         finally:
@@ -299,7 +310,7 @@ class Chat:
             self.note(f"session {session.session_id}; :help has keys and commands")
             with anyio.CancelScope() as self._following:
                 await current.run()
-                # It was closed. Whoever reads that goes elsewhere, or leaves.
+                # The session was closed. The user reads that, then picks another session or exits.
                 await anyio.sleep_forever()
             self._sink.pause()
             await current.settle_cancels()
@@ -318,7 +329,7 @@ class Chat:
     def take(self, text: str) -> None:
         current = self._current
         if current is None or not current.is_read.is_set():
-            # What a text means depends on what the agent offers.
+            # The meaning of an input depends on the commands that the agent offers.
             self._early.append(text)
             return
         command = read_command(text, CHAT_COMMANDS, self._offered())
@@ -352,7 +363,7 @@ class Chat:
         self.cancel()
 
     async def _disarm(self, arming: int) -> None:
-        """Who presses Ctrl-C much later means the turn that runs then."""
+        """Reset the exit key: a much later Ctrl-C is meant for the turn that runs then."""
         await self._clock.sleep(ARMED_S)
         if arming == self._arming:
             self._is_armed = False
@@ -438,7 +449,7 @@ class Chat:
     async def answer(self, permission: PermissionRequest) -> Reply | None:
         dialogue = self._dialogue
         if permission.form is not None and not permission.options:
-            # What is being typed is not for the form.
+            # The current input is not meant for the form.
             chosen = await dialogue.choose(["fill in the form", "say no"], f"the agent asks: {subject(permission)}")
             if chosen != 0:
                 return None if chosen is None else permission.reply(REJECT)
@@ -451,7 +462,7 @@ class Chat:
         self._start(self._go, WantedSession(session_id, False, self._wanted.cwd, None, None))
 
     async def _go(self, wanted: WantedSession) -> None:
-        """Open it before the one that is there is left: if it cannot be had, nothing has changed."""
+        """Open the next session before the current one is left: on failure nothing has changed."""
         try:
             self._next = await self.place.enter(wanted)
         except TurnwireError as error:

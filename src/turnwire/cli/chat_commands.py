@@ -1,35 +1,40 @@
-"""The chat's own commands: what each does, most of them by a menu.
+"""The chat's commands, their completion, and the content of a prompt.
 
-A name behind the command is taken as it is, so who knows it needs no menu. What the agent or the daemon refuses is
-said by whoever runs the command.
+`:name` is the chat's command. `/name` is the agent's if it offers that, else the chat's, else an ordinary prompt.
+An argument is used as it is; without one most commands show a menu. `@path` names a file of the session's folder:
+it is sent after the text, as a link or with its content.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+import mimetypes
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
 
-from turnwire.cli.chat_input import agent_commands
-from turnwire.cli.chat_place import ListedSession, Place
-from turnwire.cli.chat_session import ChatSession, ChatTerminal
+from turnwire.cli.chat_session import ChatSession, ChatTerminal, ListedSession, Place
 from turnwire.cli.line_editor import Choice
 from turnwire.cli.output import printable
-from turnwire.core.json_members import entries, members, text_of
-from turnwire.core.view import View
 from turnwire.ids import PromptId
+from turnwire.projections.view import View
+from turnwire.session.json_members import entries, members, text_of
 from turnwire.wire.jsonrpc import UNREADABLE
 
 LISTED = 20
-"""Sessions in a menu; others by their ids."""
+"""Sessions in a menu; others are reached by id."""
 WORDS = 60
 """Characters of a prompt in a menu."""
 
 KEYS = """\
 Enter          send; while a turn runs it waits behind it
-Alt-Enter      a new line (also Ctrl-J); what is pasted stays one prompt
+Alt-Enter      a new line; what is pasted stays one prompt
 Tab            complete /commands, :commands and @files
 Up, Ctrl-R     what was sent before
 Ctrl-C         empties the line; else cancels the turn; twice leaves
@@ -37,7 +42,7 @@ Ctrl-D         leaves; the session stays"""
 
 
 class OpenChat(ChatTerminal, Protocol):
-    """The chat, as its commands work with it."""
+    """The interface of the chat for its commands."""
 
     @property
     def place(self) -> Place: ...
@@ -47,17 +52,17 @@ class OpenChat(ChatTerminal, Protocol):
 
     @property
     def cwd(self) -> str:
-        """Where the chat was begun."""
+        """The folder in which the chat was started."""
         ...
 
     async def choose(self, title: str, choices: Sequence[Choice], at: int | None = None) -> int | None: ...
 
     def begin(self, agent: str | None) -> None:
-        """Go to a new session."""
+        """Switch to a new session."""
         ...
 
     def resume(self, session_id: str) -> None:
-        """Go to another session."""
+        """Switch to another session."""
         ...
 
     def cancel(self) -> None: ...
@@ -75,7 +80,7 @@ class Row(NamedTuple):
 
 
 class Value(NamedTuple):
-    """What something can be set to."""
+    """A possible value of a setting."""
 
     value: str | bool
     name: str
@@ -83,7 +88,7 @@ class Value(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """Something that the agent can be set to."""
+    """A setting of the agent."""
 
     what: str
     """`mode`, `model`, or the id of an option."""
@@ -96,7 +101,7 @@ class Setting(NamedTuple):
 
 
 def settings_of(view: View) -> dict[str, Setting]:
-    """All that can be chosen at the agent, by what it is. An option for the mode stands for the modes."""
+    """Return all settings of the agent by kind. An option for the mode replaces the modes."""
     latest, found = view.latest, dict[str, Setting]()
     for what, listed, key, current in (
         ("mode", latest.modes, "id", latest.mode),
@@ -220,7 +225,7 @@ async def _sessions(chat: OpenChat, argument: str) -> None:
 
 
 async def choose_session(chat: OpenChat, current: str | None) -> str | None:
-    """A session that somebody picked; none if nobody did."""
+    """Return the session that the user picked, or `None`."""
     found = list(await chat.place.sessions())[:LISTED]
     if not found:
         chat.note("there is no session yet")
@@ -304,4 +309,166 @@ CHAT_COMMANDS: Mapping[str, Row] = {
     "explain": Row("why does nothing happen?", _explain),
     "quit": Row("leave; the session stays", _quit),
 }
-"""By name, in the order of the help."""
+"""Commands by name, in the order of the help."""
+
+
+# -- reading what is typed ----------------------------------------------------------------------------------------
+
+
+EMBEDDED_BYTES = 64 * 1024
+"""A larger file is linked: the agent reads the parts that it needs."""
+MOST_FILES = 200
+"""Maximum number of path completions."""
+
+_MENTION = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
+_UNFINISHED = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]*)|([^\s"]*))$')
+_COMMAND = re.compile(r"([:/])([\w-]+)(?:\s+(.*))?", re.DOTALL)
+_AFTER_A_PATH = ".,;:!?)]}'"
+"""Punctuation that ends a sentence, not a file name."""
+
+
+class Typed(NamedTuple):
+    """A typed command of the chat."""
+
+    name: str
+    argument: str
+
+
+def read_command(text: str, own: Iterable[str], offered: Iterable[str]) -> Typed | None:
+    """Return the chat command in a text, or `None` for a prompt. Every `:name` is a command, known or not."""
+    match = _COMMAND.fullmatch(text.strip())
+    if match is None:
+        return None
+    sign, name, argument = match.groups()
+    if sign == "/" and (name in offered or name not in own):
+        return None
+    return Typed(name, (argument or "").strip())
+
+
+def agent_commands(view: View) -> dict[str, str]:
+    """Return the commands that the agent offers now, with their descriptions."""
+    listed = [] if view.latest.commands is UNSET else [members(each) for each in entries(view.latest.commands)]
+    return {name: text_of(each, "description") or "" for each in listed if (name := text_of(each, "name"))}
+
+
+# -- completion ------------------------------------------------------------------------------------------------
+
+
+class ChatCompleter(Completer):
+    """Completes commands at the start of a text, and files after an `@`."""
+
+    def __init__(
+        self, own: Mapping[str, str], offered: Callable[[], Mapping[str, str]], folder: Callable[[], Path | None]
+    ) -> None:
+        self._own = own
+        self._offered = offered
+        self._folder = folder
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        before = document.text_before_cursor
+        unfinished = _UNFINISHED.search(before)
+        if unfinished is not None:
+            yield from self._files(unfinished)
+        elif re.fullmatch(r"[:/][\w-]*", before):
+            yield from self._commands(before)
+
+    def _commands(self, before: str) -> Iterator[Completion]:
+        offered = self._offered()
+        if before.startswith(":"):
+            found = {f":{name}": about for name, about in self._own.items()}
+        else:
+            found = {f"/{name}": about for name, about in offered.items()}
+            found |= {f"/{name}": about for name, about in self._own.items() if name not in offered}
+        for name, about in found.items():
+            if name.startswith(before):
+                meta = " ".join(printable(about).split())
+                yield Completion(name, -len(before), display=printable(name), display_meta=meta)
+
+    def _files(self, unfinished: re.Match[str]) -> Iterator[Completion]:
+        folder = self._folder()
+        if folder is None:
+            return
+        typed = unfinished[1] if unfinished[1] is not None else unfinished[2]
+        parent, _, start = typed.rpartition("/")
+        above = f"{parent}/" if "/" in typed else ""
+        for name, is_folder in _listed(folder / os.path.expanduser(above), start):
+            path = f"{above}{name}{'/' if is_folder else ''}"
+            quoted = f'"{path}' + ("" if is_folder else '"') if " " in path else path
+            yield Completion(f"@{quoted}", -len(unfinished[0]), display=f"{name}{'/' if is_folder else ''}")
+
+
+def _listed(folder: Path, start: str) -> list[tuple[str, bool]]:
+    """Return the entries of a folder with this prefix; hidden files only if the prefix is hidden."""
+    try:
+        with os.scandir(folder) as entries_:
+            found = [(each.name, each.is_dir()) for each in entries_ if each.name.startswith(start)]
+    except OSError:
+        return []
+    shown = [each for each in found if each[0].isprintable() and (start.startswith(".") or each[0][0] != ".")]
+    return sorted(shown, key=lambda each: (not each[1], each[0]))[:MOST_FILES]
+
+
+# -- content ---------------------------------------------------------------------------------------------------
+
+
+class _Blocks(Struct, frozen=True, rename="camel"):
+    embedded_context: Any = None
+
+
+class _Session(Struct, frozen=True):
+    prompt: _Blocks = _Blocks()
+
+
+class _Agent(Struct, rename="camel"):
+    """The relevant agent capabilities: v1 uses `true`, v2 an object in the session's capabilities."""
+
+    prompt_capabilities: _Blocks = _Blocks()
+    session: _Session = _Session()
+
+
+def embeds(capabilities: Raw) -> bool:
+    """Return whether the agent accepts the content of files in a prompt."""
+    try:
+        agent = msgspec.json.decode(capabilities, type=_Agent)
+    except UNREADABLE:
+        return False
+    said = (agent.prompt_capabilities.embedded_context, agent.session.prompt.embedded_context)
+    return any(each not in (None, False) for each in said)
+
+
+def to_content(text: str, folder: Path | None, *, embedded: bool) -> list[dict[str, Any]]:
+    """Return the blocks of a prompt: the text, then each file that it names."""
+    found: dict[Path, str] = {}
+    if folder is not None:
+        for match in _MENTION.finditer(text):
+            for path in _candidates(match):
+                file = Path(os.path.abspath(folder / os.path.expanduser(path)))
+                if file.exists():
+                    found.setdefault(file, path)
+                    break
+    return [{"type": "text", "text": text}, *(_block(file, name, embedded) for file, name in found.items())]
+
+
+def _candidates(match: re.Match[str]) -> tuple[str, ...]:
+    if match[1] is not None:
+        return (match[1],)
+    return match[2], match[2].rstrip(_AFTER_A_PATH) or match[2]
+
+
+def _block(file: Path, name: str, embedded: bool) -> dict[str, Any]:
+    mime, _ = mimetypes.guess_type(file.name)
+    kind = {} if mime is None else {"mimeType": mime}
+    text = _text_of(file) if embedded else None
+    if text is not None:
+        return {"type": "resource", "resource": {"uri": file.as_uri(), "text": text, **kind}}
+    return {"type": "resource_link", "uri": file.as_uri(), "name": name, **kind}
+
+
+def _text_of(file: Path) -> str | None:
+    """Return the content of a small text file."""
+    try:
+        if not file.is_file() or file.stat().st_size > EMBEDDED_BYTES:
+            return None
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None

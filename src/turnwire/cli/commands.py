@@ -1,9 +1,8 @@
-"""Which commands there are, where each lives, and what they have in common.
+"""The table of commands and their common base classes.
 
-A module is imported only when its command runs, so `turnwire --help` and completion stay fast, whatever a command
-needs. Each command teaches by example: its help ends with a block of examples, printed as it was written. It may
-have an agent's command behind `--`. Words that are no text never get further: nothing behind a command can send
-them.
+A module is imported only when its command runs, so `turnwire --help` and completion stay fast. The help of each
+command ends with a block of examples, printed as written. An agent's command may follow after `--`. Arguments that
+are not valid text are rejected here, because no command could send them.
 """
 
 from __future__ import annotations
@@ -14,17 +13,23 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 
 class Row(NamedTuple):
     """One command."""
 
     module: str
+    """Module of `turnwire.cli`; empty for a command of a sibling distribution."""
     about: str
     """Its line in the overview."""
+    extra: str = ""
+    """The extra of `turnwire` that installs the sibling distribution."""
 
 
 COMMANDS: dict[str, Row] = {
@@ -34,45 +39,73 @@ COMMANDS: dict[str, Row] = {
     "agents": Row("agents", "List the agents that this machine can start; log in at one."),
     "prompt": Row("prompt", "Send a prompt and show the turn as it happens."),
     "chat": Row("chat", "Talk to an agent at the terminal."),
-    "attach": Row("attach", "Show a session: what happened, then what happens."),
+    "attach": Row("sessions", "Show a session: what happened, then what happens."),
     "sessions": Row("sessions", "List the sessions of the daemon."),
     "archive": Row("sessions", "Put a session away: lists leave it out."),
-    "tail": Row("attach", "Print the raw events of a session."),
-    "answer": Row("answer", "Answer a permission request of the agent."),
+    "tail": Row("sessions", "Print the raw events of a session."),
+    "answer": Row("permissions", "Answer a permission request of the agent."),
     "cancel": Row("turns", "Stop the running turn, or one that is named."),
     "queue": Row("turns", "List and change the prompts that wait."),
-    "export": Row("sessions", "Write the whole log of a session to a file."),
-    "verify": Row("verify", "Prove that an exported session is whole and as it was."),
-    "record": Row("record", "Record what an agent and its client say to each other."),
-    "replay": Row("replay", "Be the agent of a recording, on stdin and stdout."),
-    "explain": Row("explain", "Say why a session is stuck, and what to do next."),
+    "export": Row("export", "Write the whole log of a session to a file."),
+    "verify": Row("export", "Check that an exported session is complete and unchanged."),
+    "record": Row("", "Record what an agent and its client say to each other.", "testing"),
+    "replay": Row("", "Be the agent of a recording, on stdin and stdout.", "testing"),
+    "explain": Row("turns", "Say why a session is stuck, and what to do next."),
     "settle": Row("turns", "End a turn whose agent never said that it ended."),
     "token": Row("tokens", "Make, list and revoke credentials."),
     "login": Row("tokens", "Print a new link that logs a browser in, once."),
     "open": Row("tokens", "Open the page in the browser, logged in."),
     "share": Row("tokens", "Print a link by which others watch one session."),
     "doctor": Row("doctor", "Check this machine, the settings and the agent."),
-    "check": Row("check", "Judge whether an agent or a client keeps the rules of ACP."),
+    "check": Row("", "Judge whether an agent or a client keeps the rules of ACP.", "check"),
     "copy": Row("copy", "Copy a log into another one: from a data folder to PostgreSQL."),
     "nodes": Row("nodes", "List the nodes that share a log, end one, or move what one had."),
     "config": Row("config", "Show every setting that is in force, and why."),
-    "dialects": Row("about", "List what one version of ACP cannot say to the other."),
-    "completion": Row("about", "Print the completion script of a shell."),
-    "version": Row("about", "Print the version."),
+    "dialects": Row("main", "List what one version of ACP cannot say to the other."),
+    "completion": Row("main", "Print the completion script of a shell."),
+    "version": Row("main", "Print the version."),
 }
 """Every command, in the order of the overview."""
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Talk": ("prompt", "chat", "answer", "cancel", "queue"),
+    "Look": ("sessions", "attach", "tail", "explain", "export", "verify", "archive", "settle"),
+    "Run": ("serve", "stdio", "agents", "doctor", "config", "nodes", "copy"),
+    "Share": ("open", "login", "share", "token"),
+    "Develop": ("agent", "check", "record", "replay", "dialects", "completion", "version"),
+}
+"""The commands as the overview lists them."""
+ENTRY_POINTS = "turnwire.commands"
+"""The entry point group in which sibling distributions name their commands."""
+
+
+def _added() -> EntryPoints:
+    """Return the commands that installed siblings add."""
+    # Reads the metadata of every installed distribution, so only commands that need it pay for it.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=ENTRY_POINTS)
+
+
+def installed_commands() -> dict[str, Row]:
+    """Return the commands that can be run here, in the order of the overview."""
+    added = _added().names
+    return {name: row for name, row in COMMANDS.items() if not row.extra or name in added}
 
 
 class Lazy(click.Group):
     """A group that finds its commands in `COMMANDS`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(installed_commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         row = COMMANDS.get(cmd_name)
         if row is None:
             return None
+        if row.extra:
+            for each in _added().select(name=cmd_name):
+                return cast("click.Command", each.load())
+            ctx.fail(f"`turnwire {cmd_name}` is not installed. Install it: pip install 'turnwire[{row.extra}]'")
         module = importlib.import_module(f"turnwire.cli.{row.module}")
         return cast("click.Command", getattr(module, cmd_name))
 
@@ -85,12 +118,16 @@ class Lazy(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, row.about) for name, row in COMMANDS.items()])
+        installed = installed_commands()
+        width = max(map(len, installed))
+        for heading, names in GROUPS.items():
+            rows = [(name.ljust(width), installed[name].about) for name in names if name in installed]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
 
 AGENT = "turnwire.agent"
-"""The key in a context's `meta` of the words behind `--`."""
+"""The key in a context's `meta` of the words after `--`."""
 
 
 class Command(click.Command):
@@ -105,14 +142,16 @@ class Command(click.Command):
             check_text(args, ctx)
         return super().parse_args(ctx, args)
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # Examples first: some commands have screens of options.
         write_examples(formatter, self.examples)
+        super().format_options(ctx, formatter)
 
 
 class WithAgent(Command):
-    """A command behind which another one may stand, after `--`: the agent's. `agent_of` gives that.
+    """A command that accepts an agent's command after `--`, which `agent_of` returns.
 
-    The agent's words may be any bytes: they are handed to a program as they are.
+    The agent's words may be any bytes: they are passed to the program unchanged.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -132,7 +171,7 @@ class WithAgent(Command):
 
 
 def agent_of(ctx: click.Context) -> tuple[str, ...]:
-    """The command behind `--`; empty if there is none."""
+    """Return the command after `--`; empty if there is none."""
     return ctx.meta.get(AGENT, ())
 
 
@@ -144,14 +183,16 @@ def _split(args: Sequence[str]) -> tuple[list[str], list[str] | None]:
 
 
 class Group(click.Group):
-    """A group of commands with examples of its own."""
+    """A group of commands with its own examples."""
 
     def __init__(self, *args: Any, examples: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = examples
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # Examples first: some commands have screens of options.
         write_examples(formatter, self.examples)
+        super().format_options(ctx, formatter)
 
 
 def write_examples(formatter: click.HelpFormatter, examples: str) -> None:
@@ -161,17 +202,17 @@ def write_examples(formatter: click.HelpFormatter, examples: str) -> None:
 
 
 def check_text(words: Sequence[str], ctx: click.Context | None = None) -> None:
-    """Refuse words that cannot be sent. Raises `UsageError`."""
+    """Reject words that cannot be sent. Raises `UsageError`."""
     for each in words:
-        # Bytes that the locale cannot read arrive as surrogates, which no JSON and no address can hold.
+        # Bytes that the locale cannot decode arrive as surrogates, which neither JSON nor an address can hold.
         if any("\ud800" <= letter <= "\udfff" for letter in each):
             encoding = sys.getfilesystemencoding().upper()
             raise click.UsageError(f"{each!a} is not {encoding} text; write it so, or rename what it names", ctx)
 
 
 def sendable_folder(path: str) -> str:
-    """The whole path of a folder, as a daemon and its agent can be told it. Raises `UsageError`."""
+    """Return the absolute path of a folder as text that a daemon and its agent can use. Raises `UsageError`."""
     whole = os.path.abspath(path)
-    # What leads there was not on the command line, and may be no text either.
+    # The parent folders were not on the command line, and may not be valid text either.
     check_text([whole])
     return whole

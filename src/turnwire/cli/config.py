@@ -6,17 +6,22 @@ shown.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from turnwire import __version__
 from turnwire.cli.commands import WithAgent, agent_of
 from turnwire.cli.output import print_json, print_table
-from turnwire.server.settings.declared import SETTINGS, Setting
+from turnwire.server.settings.agents import AgentEntry
+from turnwire.server.settings.declared import SETTINGS, Setting, Settings
 from turnwire.server.settings.sources import Loaded, load_settings
 
 EXAMPLES = """
@@ -31,7 +36,7 @@ CONFIG = "config"
 
 
 def setting_options() -> list[click.Parameter]:
-    """An option for each setting that has a flag, one for all limits, and one for the file of settings."""
+    """Add an option for each setting that has a flag, one for all limits, and one for the settings file."""
     flags: list[click.Parameter] = [_option(each) for each in SETTINGS if each.flag is not None]
     limit = click.Option(
         ["--limit", LIMITS],
@@ -64,7 +69,7 @@ def _option(row: Setting) -> click.Option:
 
 
 def _known_agents(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Agents that can be named without a command."""
+    """Return the agents that can be named without a command."""
     from turnwire.cli.known_agents import KNOWN_AGENTS
 
     return [CompletionItem(each.name, help=each.label) for each in KNOWN_AGENTS if each.name.startswith(incomplete)]
@@ -76,10 +81,83 @@ def _metavar(row: Setting) -> str:
 
 
 def settings_from(flags: dict[str, Any], agent: Sequence[str]) -> Loaded:
-    """The settings in force. Raises `ConfigError`."""
+    """Return the effective settings. Raises `ConfigError`."""
     values = {name: value for name, value in flags.items() if name != CONFIG}
     config = flags.get(CONFIG)
     return load_settings({**values, "agent": tuple(agent)}, os.environ, None if config is None else Path(config))
+
+
+# -- a daemon for editors ------------------------------------------------------------------------------------
+
+
+FOLDER = "stdio"
+"""Folder below the data folder, with one folder per agent, unless --data names one."""
+
+RUNNERS = r"(npx|pnpm|bunx?|deno|node|uvx?|pipx|python[0-9.]*)"
+"""Programs that run others: the agent is the word after their flags."""
+
+
+def editor_settings(flags: dict[str, Any], agent: Sequence[str]) -> Loaded:
+    """Return the settings of the daemon that is started for editors with these flags. Raises `ConfigError`."""
+    # An editor opens folders as its user does; the folder in which it was started is irrelevant.
+    loaded = settings_from({**flags, "cwd": flags.get("cwd") or ("/",)}, agent)
+    # The editor starts turnwire in place of the agent, so the agent gets the environment it would have had.
+    agents = tuple(replace(each, env_all=True) for each in loaded.settings.hosted())
+    settings = replace(
+        loaded.settings,
+        agent=(),
+        agents=agents,
+        host="127.0.0.1",
+        port=0,
+        tls_cert=None,
+        tls_key=None,
+        token=None,
+        no_auth=False,
+        rest=True,
+        acp=True,
+        cluster_listen=None,
+    )
+    if loaded.is_default("log_level"):
+        settings = replace(settings, log_level="warning")
+    if flags.get("data") is None and settings.data is not None:
+        # A folder for each agent: an editor has several agents, and a log has one process.
+        settings = replace(settings, data=settings.data / FOLDER / agent_folder(agents[0]))
+    return replace(loaded, settings=settings)
+
+
+OWN_SETTINGS = frozenset({"data", "log_format", "log_level"})
+"""Settings in which editors that share a daemon may differ."""
+
+
+def settings_hash(settings: Settings) -> str:
+    """Return a hash that is equal for two daemons that would host the same agents in the same way."""
+    same = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name not in OWN_SETTINGS}
+    # A relative path means another file in another folder.
+    files = [os.path.abspath(word) for entry in settings.hosted() for word in entry.command if os.path.exists(word)]
+    return hashlib.sha256(repr((__version__, same, files)).encode()).hexdigest()
+
+
+def agent_folder(entry: AgentEntry) -> str:
+    """Return the name of the folder for an agent's daemon; it does not depend on the agent's flags."""
+    from turnwire.cli.known_agents import known
+
+    if entry.is_described:
+        words = [entry.imported or entry.url or ""] if not entry.command else _program_of(entry.command)
+    else:
+        words = [entry.name if known(entry.name) is not None else "builtin"]
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(words[-1].rstrip("/"))).strip("-.")[:40]
+    # Agents that differ only in characters that a folder's name cannot hold need two folders.
+    return f"{plain or 'agent'}-{hashlib.sha256(repr(words).encode()).hexdigest()[:8]}"
+
+
+def _program_of(command: Sequence[str]) -> list[str]:
+    """Return the program of a command and, if that is a runner, the package it runs: `npx -y PACKAGE`."""
+    program = os.path.basename(command[0])
+    run = [each for each in command[1:] if not each.startswith("-")]
+    return [program, *run[:1]] if re.fullmatch(RUNNERS, program) else [program]
+
+
+# -- `turnwire config` ---------------------------------------------------------------------------------------
 
 
 @click.command(cls=WithAgent, examples=EXAMPLES, params=setting_options())

@@ -1,7 +1,7 @@
-"""`turnwire copy`: the log of a data folder goes into a database, or any log into any other, with the credentials.
+"""`turnwire copy`: copy the log of a data folder into a database, or any log into any other, with the credentials.
 
-It tells on stderr how far it is, may be ended and begun again, and says at the end by which hash both are the same.
-What else is in a data folder stays there: give the same folder to the daemon that uses the new log.
+It reports progress on stderr, can be interrupted and restarted, and finally prints the hash that both logs share.
+Other files of a data folder stay there: use the same folder for the daemon with the new log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ turnwire copy --from sqlite:///home/me/.local/state/turnwire --to postgresql://t
 turnwire copy --from postgresql://turnwire@db.example/turnwire --to sqlite:///srv/turnwire/turnwire.db
 """
 EVERY = 50_000
-"""Events after which a line tells how far it is, where no terminal is."""
+"""Events between two progress lines without a terminal."""
 
 
 @click.command(cls=Command, examples=EXAMPLES)
@@ -46,11 +46,11 @@ EVERY = 50_000
 def copy(source: str, target: str, as_json: bool) -> None:
     """Copy a log into another one: from a data folder to PostgreSQL.
 
-    Sessions keep their epochs and offsets, so that all cursors stay good. Tokens, logins and share links are copied
-    as well.
+    Sessions keep their epochs and offsets, so all cursors stay valid. Tokens, logins and share links are copied as
+    well.
 
-    Stop the daemon first. A copy that was ended goes on where it was when it is begun again. At the end both logs
-    are read and compared.
+    Stop the daemon first. An interrupted copy resumes when it is run again. At the end both logs are read and
+    compared.
     """
     copied = anyio.run(_copy, source, target, backend_options={"use_uvloop": True})
     if as_json:
@@ -81,7 +81,7 @@ async def _copy(source: str, target: str) -> Copied:
 
 
 async def _copy_tokens(source: str, read: RestorableLog, target: str, write: RestorableLog) -> None:
-    """Once: what was copied and then revoked does not come back with another copy."""
+    """Copy credentials once: a copied and then revoked one must not return with another copy."""
     known = await _tokens(source, read)
     path = _token_file(target)
     if path is None:
@@ -118,8 +118,6 @@ async def _open(stack: AsyncExitStack, address: str, *, is_new: bool) -> Restora
         from turnwire.log.postgres import open_postgres_log
     except ImportError:
         raise ConfigError(NO_DRIVER) from None
-    # Which place the sessions are of is decided by the nodes that come to them.
-    opened = open_postgres_log(
-        check_database(address), limits=Limits(), durability=Durability.FULL, node=NodeIdentity("copy", "")
-    )
+    # The nodes that later open the sessions decide which place they belong to.
+    opened = open_postgres_log(check_database(address), limits=Limits(), node=NodeIdentity("copy", ""))
     return await stack.enter_async_context(opened)

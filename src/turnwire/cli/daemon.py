@@ -1,14 +1,17 @@
 """The daemon as a process: opened, announced, and stopped by signals.
 
-A start that fails says why and leaves nothing running. The first signal drains: running turns may end, prompts
-that wait stay for the next start. The second ends the process where it stands: what is recorded is on disk, and
-the guards end the agents.
+A start that fails reports the reason and leaves nothing running. The first signal drains: running turns may end,
+waiting prompts stay for the next start. The second one ends the process immediately: everything recorded is on
+disk, and the guards end the agents.
 
-`turnwire stdio` has all of it but the listener: `turnwire.cli.stdio_host`.
+A daemon that `turnwire stdio` started also stops by itself: `limits.editor_idle_s` after its last client
+disconnected and its last turn ended. A turn without a client and without any event for `limits.editor_turn_s`
+counts as ended.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shlex
@@ -17,6 +20,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -28,17 +32,18 @@ from starlette.types import ASGIApp
 
 from turnwire import __version__
 from turnwire.cli.agent_source import hosted_agents, in_words
-from turnwire.cli.browser import open_meanwhile
-from turnwire.cli.kept_credentials import keep_token, kept_records
+from turnwire.cli.config import settings_hash
+from turnwire.cli.credentials import keep_token, kept_records, open_meanwhile
 from turnwire.cli.output import print_json, printable
 from turnwire.errors import ConfigError, LifeOver
+from turnwire.hosting.environment import SHORTEST_SECRET
+from turnwire.hosting.local_daemon import URL_VARIABLE, LocalDaemon, recorded, running
+from turnwire.hosting.process import adopt_orphans
+from turnwire.hosting.services.roots import close_directory, is_in_closed
 from turnwire.ids import UNNAMED
 from turnwire.limits import Limits
-from turnwire.link.environment import SHORTEST_SECRET
-from turnwire.link.local_daemon import URL_VARIABLE, LocalDaemon, recorded, running
-from turnwire.link.process import adopt_orphans
 from turnwire.log.address import password_of
-from turnwire.runtime.services.roots import is_in_closed
+from turnwire.runtime.node import Node
 from turnwire.server.access.identity import Role
 from turnwire.server.access.login import link_of
 from turnwire.server.access.origins import check_bind, is_loopback
@@ -46,35 +51,47 @@ from turnwire.server.app import create_app, create_routes
 from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.listener import Tls, check_tls, listen, open_listener, run
 from turnwire.server.settings.declared import Settings
-from turnwire.server.settings.sources import Loaded
+from turnwire.server.settings.sources import Loaded, load_settings
 from turnwire.server.telemetry.logs import configure_logging
-from turnwire.server.telemetry.pauses import rare_collection
 from turnwire.server.telemetry.tracing import configure_tracing
 
 USUAL = "http://127.0.0.1:4170"
-"""Where commands look for a daemon when nobody says where it is."""
+"""Default address of the daemon for commands."""
 LOST = LifeOver.exit_status
-"""A node that may not act any more ends at once with this; its supervisor starts it again."""
+"""Exit code of a node that may not act any more and ends at once; its supervisor restarts it."""
 FORCED = 128
-"""Added to the number of the second signal, as a shell does."""
+"""Base of the exit code for a second signal; the signal's number is added, as in a shell."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STOPPING = {"event": "stopping"}
+EDITOR_GRACE_S = 5.0
+"""Seconds for a `turnwire stdio` to reconnect; on one machine a connection is lost with its process only."""
+GC_THRESHOLDS = (10_000, 4, 20)
+"""Garbage collection thresholds: objects per scan (4 ms), scans per scan of survivors (20 ms) and per full scan."""
 
 logger = logging.getLogger(__name__)
 
 
-def run_daemon(loaded: Loaded, *, as_json: bool, is_opened: bool = False) -> None:
-    """Run until a signal has stopped it. Raises `ConfigError`, `LogError` when it cannot start."""
+def run_daemon(loaded: Loaded, *, as_json: bool, is_opened: bool = False, for_editors: bool = False) -> None:
+    """Run until a signal has stopped it. Raises `ConfigError`, `LogError` if it cannot start.
+
+    `for_editors`: it was started by `turnwire stdio`, is found by that only, and stops when unused.
+    """
     settings = loaded.settings
+    if for_editors:
+        loaded = replace(loaded, limits=replace(loaded.limits, connection_grace_s=EDITOR_GRACE_S))
+        # Sessions may work anywhere, except in the data of the user's daemon.
+        usual = load_settings({"cwd": [os.sep]}, os.environ).settings.data
+        if usual is not None:
+            close_directory(usual)
     configure_logging(settings.log_format, settings.log_level, secrets=log_secrets(settings))
     check_folders(settings)
     adopt_orphans()
     with traced():
-        run(partial(_serve, loaded, as_json, is_opened))
+        run(partial(_serve, loaded, as_json, is_opened, for_editors))
 
 
 def log_secrets(settings: Settings) -> list[str]:
-    """What must never be in a log line."""
+    """Return the secrets that must never be in a log line."""
     hosted = settings.hosted()
     tokens = [each for each in (settings.token, *(entry.token for entry in hosted)) if each is not None]
     given = [each.partition("=")[2] for entry in hosted for each in entry.env_set]
@@ -85,7 +102,7 @@ def log_secrets(settings: Settings) -> list[str]:
 
 
 def check_folders(settings: Settings) -> None:
-    """Refuse folders that are none. The data folder may be missing: it is made. Raises `ConfigError`."""
+    """Check the folders. The data folder may be missing: it is created. Raises `ConfigError`."""
     for folder in settings.cwd:
         if not folder.is_dir():
             raise ConfigError(f"cwd names {folder}, and that is no folder; make it, or name another with --cwd")
@@ -96,7 +113,7 @@ def check_folders(settings: Settings) -> None:
         raise ConfigError(f"data is {settings.data}, and {nearest} is no folder; give a folder with --data")
     data = Path(os.path.realpath(settings.data))
     for folder in settings.cwd:
-        # The other way round is in order: data below a folder of sessions are out of reach there.
+        # The reverse is fine: a data folder below a folder of sessions is out of reach for sessions.
         if data in (true := Path(os.path.realpath(folder)), *true.parents) or is_in_closed(true):
             raise ConfigError(
                 f"cwd names {folder}, and that is inside turnwire's own data, where no session may work;"
@@ -105,7 +122,7 @@ def check_folders(settings: Settings) -> None:
 
 
 async def _check_outside(settings: Settings, limits: Limits) -> None:
-    """Others may reach it only with a token that its owner knows already: one made now would be found in a log."""
+    """Require a known token for access from other machines: a generated one would be in a log."""
     has_token = settings.token is not None
     if not has_token and settings.data is not None and not is_loopback(settings.host):
         known = await kept_records(settings.log, settings.data, limits)
@@ -115,7 +132,7 @@ async def _check_outside(settings: Settings, limits: Limits) -> None:
 
 @contextmanager
 def traced() -> Generator[None]:
-    """Meanwhile traces are made."""
+    """Record traces inside the block."""
     provider = configure_tracing(os.environ)
     if provider is None:
         yield
@@ -127,10 +144,10 @@ def traced() -> Generator[None]:
         provider.shutdown()
 
 
-async def _serve(loaded: Loaded, as_json: bool, is_opened: bool) -> None:
+async def _serve(loaded: Loaded, as_json: bool, is_opened: bool, for_editors: bool) -> None:
     settings, limits = loaded.settings, loaded.limits
     await _check_outside(settings, limits)
-    # Bad files and a port that is taken are found out before a log is opened or a token made.
+    # Invalid files and a port in use are detected before a log is opened or a token created.
     tls = _tls(settings)
     if tls is not None:
         check_tls(tls)
@@ -138,23 +155,26 @@ async def _serve(loaded: Loaded, as_json: bool, is_opened: bool) -> None:
     async with hosted_agents(settings, limits) as agents, open_daemon(settings, limits, agents) as daemon:
         if settings.data is not None and not settings.no_auth:
             await keep_token(settings.data, daemon.tokens)
-        # Whoever announces it cannot wait for the database.
+        # The announcement cannot wait for the database.
         shown, opened = [None if settings.no_auth else await daemon.login.code() for _ in range(2)]
+        daemon.clients.are_editors = for_editors
         stop = anyio.Event()
-        # Nothing that it would do in good order may be done any more; the guards end the agents.
+        # An orderly shutdown is not allowed any more; the guards end the agents.
         daemon.lost.add(end_lost)
         with ExitStack() as meanwhile:
 
             def ready(url: str) -> None:
-                meanwhile.enter_context(recorded(_record(daemon, url), os.environ))
+                meanwhile.enter_context(recorded(_record(daemon, url, for_editors), os.environ))
                 announce(daemon, url, _page(url, shown), as_json=as_json)
-                meanwhile.enter_context(rare_collection(daemon.metrics.gc_pause_s.observe))
+                _collect_rarely()
                 if is_opened:
                     open_meanwhile(_page(url, opened))
 
             async with anyio.create_task_group() as tasks:
                 await tasks.start(stop_on_signal, daemon, stop)
                 tasks.start_soon(_stop_when_asked, daemon, stop)
+                if for_editors:
+                    tasks.start_soon(_stop_when_unused, daemon, stop)
                 routes = create_routes(daemon)
                 async with _joined(daemon, routes, tls):
                     await listen(
@@ -162,20 +182,32 @@ async def _serve(loaded: Loaded, as_json: bool, is_opened: bool) -> None:
                         host=settings.host,
                         port=settings.port,
                         tls=tls,
-                        http2=settings.http2,
                         ready=ready,
                         stop=stop,
                         limits=limits,
+                        make_room=daemon.open_streams.drop_one,
                     )
                 tasks.cancel_scope.cancel()
 
 
-def _record(daemon: Daemon, url: str) -> LocalDaemon:
-    """How others on this machine find the daemon."""
+def _collect_rarely() -> None:
+    """Limit the pauses of the garbage collector.
+
+    By default it scans all objects now and then: with ten thousand open streams that stopped the daemon for a
+    second. So imported objects are never scanned, and the rest in portions of a few milliseconds.
+    """
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def _record(daemon: Daemon, url: str, for_editors: bool) -> LocalDaemon:
+    """Return the record by which programs on this machine find the daemon."""
     settings = daemon.settings
+    editors = settings_hash(settings) if for_editors else None
     if settings.data is not None:
-        return LocalDaemon(url, os.getpid(), str(settings.data.absolute()))
-    return LocalDaemon(url, os.getpid(), token=None if settings.no_auth else settings.token or daemon.first_token)
+        return LocalDaemon(url, os.getpid(), str(settings.data.absolute()), editors=editors)
+    token = None if settings.no_auth else settings.token or daemon.first_token
+    return LocalDaemon(url, os.getpid(), token=token, editors=editors)
 
 
 def _tls(settings: Settings) -> Tls | None:
@@ -187,9 +219,9 @@ def _tls(settings: Settings) -> Tls | None:
 async def stop_on_signal(
     daemon: Daemon, stop: anyio.Event, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
 ) -> None:
-    """Drain at the first signal, then set `stop`. A signal for a daemon that stops already ends the process.
+    """Drain at the first signal, then set `stop`. A signal during the stop ends the process.
 
-    It has started once signals are heard: whoever knows of the daemon may send one.
+    It has started once signals are handled: every process that knows the daemon may send one.
     """
     with anyio.open_signal_receiver(*SIGNALS) as signals:
         task_status.started()
@@ -202,11 +234,11 @@ async def stop_on_signal(
 
 @asynccontextmanager
 async def _joined(daemon: Daemon, routes: ASGIApp, tls: Tls | None) -> AsyncGenerator[None]:
-    """Meanwhile the daemon is one of the nodes that share its log, if others do."""
+    """Join the nodes that share the log inside the block, if others do."""
     if daemon.members is None:
         yield
         return
-    # What links to other nodes are made of takes time to import, and most daemons are alone.
+    # Links to other nodes are slow to import, and most daemons run alone.
     from turnwire.server.cluster.joining import joined
 
     async with joined(daemon, routes, tls):
@@ -214,10 +246,29 @@ async def _joined(daemon: Daemon, routes: ASGIApp, tls: Tls | None) -> AsyncGene
 
 
 async def _stop_when_asked(daemon: Daemon, stop: anyio.Event) -> None:
-    """As at a signal, when somebody asks for it by `turnwire nodes drain`."""
+    """Stop like at a signal when `turnwire nodes drain` requests it."""
     await daemon.drain_asked.wait()
     if not daemon.stopping.is_set():
         await drain(daemon, stop)
+
+
+async def _stop_when_unused(daemon: Daemon, stop: anyio.Event) -> None:
+    """Drain a daemon for editors once it has had no client, no event and no open turn for a while."""
+    limits, unused_s = daemon.limits, 0.0
+    with daemon.activity.listening() as news:
+        while unused_s < (limits.editor_turn_s if _has_turn(daemon.node) else limits.editor_idle_s):
+            await daemon.clock.sleep(limits.editor_idle_s)
+            with anyio.move_on_after(0) as waiting:
+                await news.next()
+            is_used = daemon.tokens.are_in_use or not waiting.cancelled_caught
+            unused_s = 0.0 if is_used else unused_s + limits.editor_idle_s
+    if not daemon.stopping.is_set():
+        await drain(daemon, stop)
+
+
+def _has_turn(node: Node) -> bool:
+    states = [each.state for each in node.loaded.values()]
+    return any(each.turn is not None or each.running_children or each.background for each in states)
 
 
 async def drain(daemon: Daemon, stop: anyio.Event) -> None:
@@ -246,7 +297,7 @@ def _exit(status: int) -> None:
 
 
 def announce(daemon: Daemon, url: str, page: str, *, as_json: bool) -> None:
-    """Say where it is and how to get in."""
+    """Print the address and the credentials."""
     data = daemon.settings.data
     if as_json:
         token = daemon.settings.token or (None if daemon.settings.no_auth else daemon.first_token)
@@ -256,7 +307,7 @@ def announce(daemon: Daemon, url: str, page: str, *, as_json: bool) -> None:
         for name, words in [*_lines(daemon, page), ("try", _first_command(url)), ("stop", "Ctrl-C")]:
             click.echo(f"  {name:<6} {printable(words)}")
         click.echo()
-    # Whoever reads it through a pipe waits for it.
+    # A reader on a pipe waits for it.
     sys.stdout.flush()
 
 
@@ -274,7 +325,7 @@ def _lines(daemon: Daemon, page: str) -> list[tuple[str, str]]:
 
 
 def _page(url: str, code: str | None) -> str:
-    """What leads a browser to the page; without a code if nobody is asked for a credential."""
+    """Return the link to the page; without a code if no credential is required."""
     return f"{url}/" if code is None else link_of(url, code)
 
 
@@ -299,14 +350,14 @@ def _token(daemon: Daemon) -> str:
 
 
 def _first_command(url: str) -> str:
-    """A command that finds this daemon, also beside others."""
-    is_alone = len(running(os.environ)) == 1
+    """Return a command that finds this daemon, even if others run."""
+    is_alone = sum(each.editors is None for each in running(os.environ)) == 1
     words = [] if is_alone else [f"{URL_VARIABLE}={url}"]
     return " ".join([*words, _program(), 'prompt "hello"'])
 
 
 def _program() -> str:
-    """How this program is called from the folder that the daemon was started in."""
+    """Return the name of this program for a shell in the folder in which the daemon was started."""
     called = Path(sys.argv[0])
     found = shutil.which("turnwire")
     if found is not None and os.path.realpath(found) == os.path.realpath(called):

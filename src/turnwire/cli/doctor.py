@@ -1,7 +1,7 @@
-"""`turnwire doctor`: is everything in place?
+"""`turnwire doctor`: checks of the machine, the settings and the agents.
 
-One function per thing says how it is and what to do; a line is printed for each, and the exit code is 1 if one of
-them failed. It changes nothing: what it writes to try something out is gone when it returns.
+Each check function reports the state of one thing and what to do. One line is printed for each, and the exit code
+is 1 if one failed. It changes nothing: test data is removed before it returns.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from turnwire import __version__
 from turnwire.cli.agent_source import agent_of_entry, in_words
 from turnwire.cli.commands import WithAgent, agent_of
 from turnwire.cli.config import setting_options, settings_from
-from turnwire.cli.failure import DOCTOR_FAILED, leading
-from turnwire.cli.kept_credentials import kept_records
+from turnwire.cli.credentials import kept_records
 from turnwire.cli.known_agents import KNOWN_AGENTS, NoStart, how_to_start
-from turnwire.cli.output import print_json, printable, progress
+from turnwire.cli.output import DOCTOR_FAILED, leading, print_json, printable, progress
 from turnwire.cli.reach import (
     Reach,
     check_url,
@@ -35,14 +34,14 @@ from turnwire.cli.reach import (
     own_token,
     usual_url,
 )
+from turnwire.clock import SystemClock
 from turnwire.errors import ConfigError, LogError, TurnwireError
+from turnwire.hosting.agent_connection import AgentConnection
+from turnwire.hosting.local_daemon import TOKEN_FILE, URL_VARIABLE, read_token
+from turnwire.hosting.source import AgentSource
 from turnwire.ids import UNNAMED, AgentName
 from turnwire.limits import Limits
-from turnwire.link.local_daemon import TOKEN_FILE, URL_VARIABLE, read_token
 from turnwire.log.address import NO_DRIVER, is_database, shown
-from turnwire.runtime.agent_connection import AgentConnection
-from turnwire.runtime.clock import SystemClock
-from turnwire.runtime.source import AgentSource
 from turnwire.server.listener import open_listener
 from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.declared import Settings
@@ -56,15 +55,15 @@ turnwire doctor --json
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 OLDEST_SQLITE = (3, 35, 0)
-"""The first with all that the log's statements use."""
+"""The first version with all features that the log's statements use."""
 OLDEST_NOW_MS = 1_735_689_600_000
 """The beginning of 2025: a clock before that was never set."""
 LATE_S = 60.0
-"""A webhook that has not been told for so long has trouble with that session at least."""
+"""Seconds without a delivery after which a webhook has trouble with at least that session."""
 
 
 class Check(NamedTuple):
-    """How one thing is."""
+    """The result of one check."""
 
     level: Literal["ok", "warn", "fail"]
     name: str
@@ -73,7 +72,7 @@ class Check(NamedTuple):
 
 
 def check_machine() -> Iterator[Check]:
-    """Python, SQLite and the clock."""
+    """Check Python, SQLite and the clock."""
     wanted = "3.11"
     is_new = sys.version_info >= (3, 11)
     yield Check("ok" if is_new else "fail", "python", platform.python_version(), f"use Python {wanted} or newer")
@@ -84,7 +83,7 @@ def check_machine() -> Iterator[Check]:
 
 
 def check_folder(settings: Settings) -> Iterator[Check]:
-    """Where the log is."""
+    """Check the folder of the log."""
     if settings.data is None:
         yield Check("warn", "data", "in memory: sessions are gone when the daemon ends", "set log to sqlite")
         return
@@ -94,14 +93,14 @@ def check_folder(settings: Settings) -> Iterator[Check]:
 
 
 async def check_tokens(settings: Settings, limits: Limits) -> AsyncGenerator[Check]:
-    """Whether there are credentials, and whether commands get in."""
+    """Check that there are credentials, and that commands can use them."""
     if settings.data is None:
         return
     try:
         tokens = await kept_records(settings.log, settings.data, limits)
         own = read_token(settings.data / TOKEN_FILE)
     except LogError:
-        # What is wrong with the database is said of the log.
+        # The check of the log reports the database's problem.
         return
     except ConfigError as error:
         yield Check("fail", "tokens", str(error))
@@ -149,7 +148,7 @@ def _check_clock(data: Path) -> Check:
 
 
 async def check_database(settings: Settings, limits: Limits) -> AsyncGenerator[Check]:
-    """Whether a log in PostgreSQL could be used as it is."""
+    """Check that a log in PostgreSQL could be used as it is."""
     if not is_database(settings.log):
         return
     where = shown(settings.log)
@@ -164,7 +163,7 @@ async def check_database(settings: Settings, limits: Limits) -> AsyncGenerator[C
     except TurnwireError as error:
         yield Check("fail", "log", str(error))
         return
-    tables = f"tables of format {made.version}" if made.version else "no tables yet; the first start makes them"
+    tables = f"tables of format {made}" if made else "no tables yet; the first start makes them"
     yield Check("ok", "log", f"{where}: PostgreSQL {facts.release}, {facts.encoding}, {tables}")
     if facts.synchronous_commit not in ("on", "remote_apply"):
         words = f"the database sets synchronous_commit to {facts.synchronous_commit}; turnwire commits with on"
@@ -174,7 +173,7 @@ async def check_database(settings: Settings, limits: Limits) -> AsyncGenerator[C
 
 
 async def check_port(settings: Settings, limits: Limits, has_daemon: bool) -> Check:
-    """Whether a daemon could listen."""
+    """Check that a daemon could listen."""
     where = f"{settings.host} port {settings.port}"
     try:
         open_listener(settings.host, settings.port, limits).close()
@@ -186,7 +185,7 @@ async def check_port(settings: Settings, limits: Limits, has_daemon: bool) -> Ch
 
 
 async def check_agents(settings: Settings, limits: Limits) -> AsyncGenerator[Check]:
-    """Whether each agent starts and answers `initialize`."""
+    """Check that each agent starts and answers `initialize`."""
     for entry in settings.hosted():
         with progress(f"trying the agent {in_words(entry)}"):
             tried = await _check_agent(entry, settings, limits)
@@ -194,7 +193,7 @@ async def check_agents(settings: Settings, limits: Limits) -> AsyncGenerator[Che
 
 
 async def check_known_agents(settings: Settings, limits: Limits) -> AsyncGenerator[Check]:
-    """Whether those that are known by name and installed here start. What npx or uvx would fetch is not tried."""
+    """Check that known agents installed here start. Agents that npx or uvx would download are not tested."""
     hosted = {each.name for each in settings.hosted()}
     for agent in KNOWN_AGENTS:
         start = how_to_start(agent)
@@ -202,7 +201,7 @@ async def check_known_agents(settings: Settings, limits: Limits) -> AsyncGenerat
             continue
         with progress(f"trying the agent {agent.label}"):
             tried = await _check_agent(AgentEntry(name=AgentName(agent.name)), settings, limits)
-        # Nobody has asked for it, so it is no fault of this machine.
+        # The user did not request this agent, so its failure is only a warning.
         yield tried if tried.level == "ok" else tried._replace(level="warn")
 
 
@@ -221,7 +220,7 @@ async def _check_agent(entry: AgentEntry, settings: Settings, limits: Limits) ->
 
 
 async def _speaks(source: AgentSource, limits: Limits) -> int:
-    """The version of ACP that an agent answers with."""
+    """Return the version of ACP that an agent answers with."""
     connection = AgentConnection(await source.connect(), limits)
     versions: list[int] = []
     async with anyio.create_task_group() as tasks:
@@ -238,7 +237,7 @@ class _Version(msgspec.Struct):
 
 
 async def check_daemon(reach: Reach) -> Check:
-    """Whether a daemon answers, lets us in, and is of this version."""
+    """Check that a daemon answers, accepts the token, and has this version."""
     async with open_http(reach) as http:
         try:
             await http.ask("GET", "/health", patient=False)
@@ -269,12 +268,12 @@ class _Webhooks(msgspec.Struct):
 
 
 async def check_webhooks(reach: Reach) -> AsyncGenerator[Check]:
-    """Whether each webhook of a daemon that runs takes what it is sent."""
+    """Check that each webhook of a running daemon accepts its deliveries."""
     async with open_http(reach) as http:
         try:
             answer = await http.ask("GET", "/webhooks", patient=False)
         except TurnwireError:
-            # It is older, or this is no owner's token; neither is a fault of a webhook.
+            # The daemon is older, or the token is not an owner's; neither is a fault of a webhook.
             return
     for each in answer.read(_Webhooks).webhooks:
         if each.state == "working" and each.lag_seconds < LATE_S:
@@ -282,8 +281,7 @@ async def check_webhooks(reach: Reach) -> AsyncGenerator[Check]:
             continue
         told = "nobody answered" if each.last_status is None else f"its last answer was {each.last_status}"
         words = f"{each.name} is {each.state}: {told}, {each.sessions_behind} sessions wait"
-        advice = "restart the daemon once it is back" if each.state == "gone" else f"look at {each.origin}"
-        yield Check("warn", "webhook", words, advice)
+        yield Check("warn", "webhook", words, f"look at {each.origin}")
 
 
 @click.command(cls=WithAgent, examples=EXAMPLES, params=setting_options())
@@ -293,7 +291,7 @@ async def check_webhooks(reach: Reach) -> AsyncGenerator[Check]:
 def doctor(ctx: click.Context, url: str | None, as_json: bool, **flags: Any) -> None:
     """Check this machine, the settings and the agent.
 
-    Every line says ok, warn or fail, and what to do. The exit code is 1 if one of them failed.
+    Every line reports ok, warn or fail, and what to do. The exit code is 1 if a check failed.
     """
     loaded = settings_from(flags, agent_of(ctx))
     url = url or os.environ.get(URL_VARIABLE)
@@ -304,7 +302,7 @@ def doctor(ctx: click.Context, url: str | None, as_json: bool, **flags: Any) -> 
 
 
 async def _check(loaded: Loaded, url: str | None, as_json: bool) -> bool:
-    """Print every check; gives whether one failed."""
+    """Print every check; return whether one failed."""
     has_failed = False
     async for each in _all(loaded, url):
         has_failed |= each.level == "fail"

@@ -1,7 +1,7 @@
-"""Agents of today that people use, by short names: how each is started, and what is known of it.
+"""Released agents by short names: how each is started, and its known quirks.
 
-A row is a released agent. What it says is from a run of `make agents`, or from the packages' own words where the
-agent could not be run; `evidence` tells which. `docs/agents.md` shows the table, `docs/interop.md` what each did.
+A row is a released agent. Its data is from a run of `make agents`, or from the package's documentation if the agent
+could not be run; `evidence` records which. `docs/agents.md` shows the table, `docs/interop.md` the results of each.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from typing import Final, NamedTuple, TypeAlias
 
 
 class Evidence(StrEnum):
-    """Where a row is from."""
+    """The evidence for a row."""
 
     RUN = "run"
     """`make agents` ran it at that version."""
     STARTED = "started"
-    """It was started and answered; a turn needs a login that there was none for."""
+    """It was started and answered; a turn needs a login that was not available."""
     TOLD = "told"
     """It was not run here; the command is the one that its maker publishes."""
 
 
 class Quirk(NamedTuple):
-    """Something that users of this agent should know."""
+    """A peculiarity that users of this agent should know."""
 
     text: str
     test: str
-    """The test that shows what turnwire makes of it, or the step of `make agents` that shows it."""
+    """The test that shows turnwire's handling of it, or the step of `make agents` that shows it."""
 
 
 class KnownAgent(NamedTuple):
     """One released agent."""
 
     name: str
-    """What users call it: `turnwire serve --agent NAME`."""
+    """Its short name for users: `turnwire serve --agent NAME`."""
     label: str
     program: str
     """Its own program."""
     arguments: tuple[str, ...]
-    """What makes the program speak ACP."""
+    """Arguments that make the program speak ACP."""
     keys: tuple[str, ...]
-    """Variables of the environment that its key may be in; it may also have a login of its own."""
+    """Environment variables that may hold its key; it may also have its own login."""
     version: str
     date: str
-    """When it was seen."""
+    """Date of the evidence."""
     evidence: Evidence
     npm: str | None = None
     pypi: str | None = None
@@ -53,13 +53,13 @@ class KnownAgent(NamedTuple):
 
 
 class Start(NamedTuple):
-    """How an agent can be started now."""
+    """A way to start an agent now."""
 
     command: tuple[str, ...]
     by: str
-    """In words: its own program, npx or uvx."""
+    """Description of the starter: its own program, npx or uvx."""
     is_fetched: bool = True
-    """It is not installed: whoever starts it has it fetched first."""
+    """True if it is not installed and a start downloads it first."""
 
 
 class NoStart(NamedTuple):
@@ -72,7 +72,7 @@ Which: TypeAlias = Callable[[str], str | None]
 
 
 def how_to_start(agent: KnownAgent, which: Which = shutil.which) -> Start | NoStart:
-    """The command that starts `agent` on this machine: its own program if it is there, else by its package."""
+    """Return the command that starts `agent` on this machine: its own program if installed, else by its package."""
     if found := which(agent.program):
         return Start((found, *agent.arguments), "its own program", is_fetched=False)
     if agent.npm is not None and (npx := which("npx")):
@@ -99,7 +99,7 @@ def _missing(agent: KnownAgent) -> str:
 
 
 def known(name: str) -> KnownAgent | None:
-    """The row of an agent by its short name; none for a name that nobody knows."""
+    """Return the row of an agent by its short name, or `None` for an unknown name."""
     return _BY_NAME.get(name)
 
 

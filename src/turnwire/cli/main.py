@@ -1,6 +1,7 @@
-"""The entry of the command line: one command, and the process ends with its exit code.
+"""The entry point of the command line, and the commands `completion`, `version` and `dialects`, which need nothing
+else.
 
-Whatever a command raises comes through `turnwire.cli.failure`.
+`turnwire.cli.output` turns every error of a command into a message and an exit code.
 """
 
 from __future__ import annotations
@@ -8,17 +9,20 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import platform
+import sqlite3
 import sys
 from typing import NoReturn
 
 import click
+from click.shell_completion import get_completion_class
 
 from turnwire import __version__
-from turnwire.cli.commands import Lazy, write_examples
-from turnwire.cli.failure import fail
+from turnwire.cli.commands import Command, Lazy, write_examples
+from turnwire.cli.output import fail, print_json, print_table
 
 OBJECTS = 50_000
-"""So many come before garbage is looked for: a few megabytes."""
+"""Objects before garbage is collected: a few megabytes."""
 
 EXAMPLES = """
 turnwire serve                                 run the daemon with the built-in agent
@@ -47,15 +51,16 @@ turnwire explain last       why does nothing happen?
 
 
 class _Overview(Lazy):
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_examples(formatter, EXAMPLES)
+        super().format_options(ctx, formatter)
 
 
 def _set_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Before any command is looked for: finding it may fail, too."""
+    """Set the flag before a command is looked up, because the lookup may fail as well."""
     ctx.find_root().obj["debug"] = value
     if not value:
-        # What libraries log is for operators; a daemon sets it up for itself.
+        # Log records of libraries are for operators; a daemon configures logging itself.
         logging.getLogger("turnwire").addHandler(logging.NullHandler())
 
 
@@ -72,8 +77,8 @@ def cli(ctx: click.Context) -> None:
 
 
 def _show_first_steps() -> None:
-    """For who types the name alone: what runs, and what to type next."""
-    from turnwire.link.local_daemon import running
+    """Show the first steps after `turnwire` without arguments: the running daemon, and commands to try."""
+    from turnwire.hosting.local_daemon import running
 
     found = running(os.environ)
     click.echo(f"turnwire {__version__}: the runtime for agent turns\n")
@@ -88,7 +93,7 @@ def _show_first_steps() -> None:
 
 def main() -> NoReturn:
     """Run the command of this process's arguments."""
-    # A command imports hundreds of modules, which leaves no garbage: looking for it took an eighth of the start.
+    # A command imports hundreds of modules, which produces no garbage: collection took an eighth of the start.
     gc.set_threshold(OBJECTS)
     open_closed_streams()
     switches, output = {"debug": False}, sys.stdout
@@ -96,7 +101,7 @@ def main() -> NoReturn:
         code = cli.main(prog_name="turnwire", standalone_mode=False, obj=switches)
         sys.stdout.flush()
     except SystemExit as ended:
-        # When nobody reads our output any more, click replaces it and ends with a code that says nothing.
+        # If no process reads the output any more, click replaces it and ends with an uninformative exit code.
         code = ended.code if sys.stdout is output else fail(BrokenPipeError(), debug=False)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  The last one that can say what went wrong.
         code = fail(error, debug=switches["debug"])
@@ -104,10 +109,66 @@ def main() -> NoReturn:
 
 
 def open_closed_streams() -> None:
-    """See that all three streams are there. Call it before anything else is opened."""
+    """Ensure that all three standard streams are open. Call it before anything else is opened."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # The lowest number that is free: it is the stream's own, so that no file of ours is taken for it.
+            # The lowest free number is the stream's own, so no other file is mistaken for the stream.
             nothing = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(nothing, True)
             setattr(sys, name, os.fdopen(nothing, mode, encoding="utf-8", errors="backslashreplace"))
+
+
+# -- completion, version, dialects --------------------------------------------------------------------------------
+
+
+COMPLETION_EXAMPLES = """
+turnwire completion bash > ~/.local/share/bash-completion/completions/turnwire
+turnwire completion zsh > ~/.zfunc/_turnwire        with ~/.zfunc in your fpath
+turnwire completion fish > ~/.config/fish/completions/turnwire.fish
+"""
+VERSION_EXAMPLES = """
+turnwire version
+turnwire version --json
+"""
+
+
+@click.command(cls=Command, examples=COMPLETION_EXAMPLES)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell."""
+    found = get_completion_class(shell)
+    assert found is not None, "click has a script for each of the choices"
+    click.echo(found(ctx.find_root().command, {}, "turnwire", "_TURNWIRE_COMPLETE").source())
+
+
+@click.command(cls=Command, examples=VERSION_EXAMPLES)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the versions of Python and SQLite.")
+def version(as_json: bool) -> None:
+    """Print the version."""
+    if not as_json:
+        click.echo(f"turnwire {__version__}")
+        return
+    print_json({"turnwire": __version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version})
+
+
+DIALECTS_EXAMPLES = """
+turnwire dialects                                   what is lost between v1 and v2, and what comes instead
+turnwire dialects --json | jq -r 'select(.direction == "v2 to v1").code'
+"""
+
+
+@click.command(cls=Command, examples=DIALECTS_EXAMPLES)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+def dialects(as_json: bool) -> None:
+    """List what one version of ACP cannot say to the other.
+
+    A client of one version and an agent of the other understand each other except for these points.
+    """
+    from turnwire.projections.translate.losses import LOSSES
+
+    if as_json:
+        for loss in LOSSES:
+            print_json(loss._asdict())
+        return
+    print_table(("direction", "code", "what", "instead"), [(loss[1], loss[0], *loss[2:]) for loss in LOSSES])

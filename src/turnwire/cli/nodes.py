@@ -1,6 +1,6 @@
-"""`turnwire nodes`: which nodes share a log; end one, declare one gone that is off, move what a place had.
+"""`turnwire nodes`: list the nodes that share a log, drain one, declare one gone, or move the sessions of a place.
 
-It asks the database itself, so that it also works when a node, or all of them, are away.
+It reads the database itself, so it also works if one node or all of them are down.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ import anyio
 import click
 
 from turnwire.cli.commands import Command, Group
-from turnwire.cli.failure import tell
-from turnwire.cli.output import moment, print_json, print_table
+from turnwire.cli.output import moment, print_json, print_table, tell
+from turnwire.clock import SystemClock
 from turnwire.errors import ConfigError, LocalProtocolError
 from turnwire.limits import Limits
 from turnwire.log.address import HOW, NO_DRIVER, is_database
-from turnwire.runtime.clock import SystemClock
 from turnwire.server.settings.sources import load_settings
 
 if TYPE_CHECKING:
-    # Its driver need not be there.
+    # Its driver may be absent.
     from turnwire.log.postgres_nodes import NodeRow, Nodes
 
 EXAMPLES = """
@@ -34,7 +33,7 @@ turnwire nodes bury web-3        its machine is off: let others take over what i
 turnwire nodes move attic office    no node has the place attic any more: its sessions go on in the office
 """
 LOOKED_AGAIN_BEATS = 2.5
-"""Beats after which a node that lives has beaten."""
+"""Heartbeats after which every live node has sent one."""
 
 log_option = click.option(
     "--log", metavar="ADDRESS", help="The log that the nodes share; also TURNWIRE_LOG, or the settings' file."
@@ -51,9 +50,9 @@ def nodes() -> None:
 @log_option
 @json_option
 def list_nodes(log: str | None, as_json: bool) -> None:
-    """The nodes that were not declared gone.
+    """List the nodes that were not declared gone.
 
-    It looks twice, some seconds apart: one that did not beat meanwhile is silent.
+    The list reads the database twice, some seconds apart: a node without a heartbeat in between is silent.
     """
     found = _run(_look_twice, log)
     if as_json:
@@ -78,7 +77,7 @@ def _row(node: NodeRow, is_beating: bool) -> list[str]:
 @click.argument("name")
 @log_option
 def drain(name: str, log: str | None) -> None:
-    """Let a node's turns end, hand its sessions over, and stop it: as SIGTERM does there."""
+    """Let a node's turns end, hand over its sessions, and stop it, like SIGTERM on its machine."""
     for each in _run(partial(_drain, name), log):
         tell(f"{each.name} (life {each.life}) was asked to end; it has {each.sessions} sessions")
 
@@ -87,9 +86,10 @@ def drain(name: str, log: str | None) -> None:
 @click.argument("name")
 @log_option
 def bury(name: str, log: str | None) -> None:
-    """Declare a node gone, so that others take over at once what it had.
+    """Declare a node gone, so that others take over its sessions at once.
 
-    For one whose machine is off. A node that still beats is refused: drain it, or stop it.
+    Use it for a node whose machine is off. A node that still sends heartbeats is rejected: drain or stop it
+    instead.
     """
     for each in _run(partial(_bury, name), log):
         tell(f"{each.name} (life {each.life}) is gone; {each.unsettled} of its sessions had a turn or prompts")
@@ -100,9 +100,9 @@ def bury(name: str, log: str | None) -> None:
 @click.argument("new")
 @log_option
 def move(old: str, new: str, log: str | None) -> None:
-    """Let the sessions of a place that has no node any more be of another place.
+    """Move the sessions of a place without nodes to another place.
 
-    The folders in which their agents worked have to be there at the same paths.
+    The folders in which their agents worked must exist there under the same paths.
     """
     tell(f"{_run(partial(_move, old, new), log)} sessions of {old} are of {new} now")
 
@@ -134,7 +134,7 @@ async def _open(address: str, limits: Limits) -> AsyncGenerator[Nodes]:
 
 
 async def _look_twice(found: Nodes, limits: Limits) -> list[tuple[NodeRow, bool]]:
-    """Every node, and whether it has beaten meanwhile."""
+    """Return every node, and whether it has sent a heartbeat meanwhile."""
     before = {each.life: each.beat for each in await found.list()}
     if before:
         await SystemClock().sleep(LOOKED_AGAIN_BEATS * limits.beat_s)

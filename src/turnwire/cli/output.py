@@ -1,52 +1,79 @@
-"""How a command prints: answers as tables or JSON on stdout, lines for whoever runs it on stderr.
+"""Output and exit codes of commands: tables or JSON on stdout, messages on stderr.
 
-There is colour only where a person looks at it. What comes from peers cannot steer a terminal: control characters
-are left out of text, and escaped in JSON, which then says the same. A pipe gets JSON as it is.
+Colour is used on terminals only. Text of peers cannot control a terminal or disguise itself: `printable` makes text
+harmless, and JSON is escaped, which does not change its meaning. A pipe gets JSON unchanged. `fail` turns every
+error into a message with an exit code. Tracebacks are shown with `--debug` only, because texts of foreign
+exceptions may contain secrets.
 """
 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import os
+import re
 import sys
-from collections.abc import Callable, Generator, Sequence
+import traceback
+import unicodedata
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
+
+from turnwire import errors
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+_MARK = re.compile("⟨U\\+[0-9A-F]{4,6}⟩")
+
 
 def printable(text: str) -> str:
-    """Text without anything that a terminal obeys: what peers say must not steer it."""
-    return "".join(each for each in text if each in "\n\t" or each.isprintable())
+    """Return text that cannot control a terminal or hide a part of itself.
+
+    Control characters are removed. Bidirectional and zero-width characters become visible marks: `⟨U+202E⟩`.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each in "\n\t" or each.isprintable() else _visible(each) for each in text)
+
+
+def _visible(sign: str) -> str:
+    category = unicodedata.category(sign)
+    if category == "Zs":
+        return " "
+    return f"⟨U+{ord(sign):04X}⟩" if category == "Cf" else ""
+
+
+def has_hidden(text: str) -> bool:
+    """Return whether the text has marks of `printable`."""
+    return _MARK.search(text) is not None
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON."""
-    # Here, so that the overview of the commands does not pay for it.
+    """Print one line of JSON."""
+    # Imported here, so that the overview of the commands does not pay for it.
     import json
 
     print_json_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def print_json_text(text: str | bytes) -> None:
-    """A line of JSON that is written already."""
+    """Print a line of encoded JSON."""
     if sys.stdout.isatty():
         text = escaped(text if isinstance(text, str) else text.decode(errors="replace"))
     click.echo(text)
 
 
 def escaped(text: str) -> str:
-    """JSON with the same meaning and without anything that a terminal obeys, but for ends of lines."""
+    """Return JSON with the same meaning, without characters that control a terminal, except line ends."""
     return "".join(each if each == "\n" or each.isprintable() else _escape(each) for each in text)
 
 
 def _escape(sign: str) -> str:
-    # Between the members of an object these are blanks; inside of a text JSON has none of them.
+    # Between the members of an object these are blanks; inside a text JSON has none of them.
     if sign in "\t\r":
         return " "
     units = sign.encode("utf-16-be", "surrogatepass")
@@ -54,7 +81,7 @@ def _escape(sign: str) -> str:
 
 
 class TerminalJson:
-    """Lines of JSON that come in pieces, written to a terminal."""
+    """Lines of JSON that arrive in chunks, written to a terminal."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -68,7 +95,7 @@ class TerminalJson:
 
 
 def print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns that line up. Without a terminal nothing is cut and nothing is drawn, so that `awk` can read it."""
+    """Print aligned columns. Without a terminal nothing is cut and nothing is drawn, so that `awk` can read it."""
     cells = [[printable(each).replace("\n", " ").replace("\t", " ") for each in row] for row in rows]
     if not sys.stdout.isatty():
         for row in cells:
@@ -89,9 +116,9 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 @contextmanager
 def progress(words: str) -> Generator[Callable[[str], None]]:
-    """Meanwhile a line on the terminal says what is done, and goes when it is. Gives a way to change it.
+    """Show a progress line on the terminal inside the block. Yields a function that changes it.
 
-    Without a terminal nothing is written. Print nothing meanwhile.
+    Without a terminal nothing is written. Print nothing inside the block.
     """
     if not sys.stderr.isatty() or os.environ.get("TERM") in (None, "", "dumb"):
         yield lambda words: None
@@ -103,48 +130,170 @@ def progress(words: str) -> Generator[Callable[[str], None]]:
         yield lambda words: status.update(Text(printable(words)))
 
 
-@contextmanager
-def counting(words: str, total: int) -> Generator[Callable[[str], None]]:
-    """The same while things are done one by one. Gives a way to say which one is done."""
-    done = 0
-    with progress(words) as tell:
-
-        def told(name: str) -> None:
-            nonlocal done
-            done += 1
-            tell(f"{done} of {total}: {name}")
-
-        yield told
-
-
 def in_bytes(size: int) -> str:
-    """A size for a person."""
+    """Format a size for people."""
     return f"{size} bytes" if size < 100_000 else f"{size / 1_000_000:.1f} MB"
 
 
 def moment(at_ms: int | None) -> str:
-    """A time as the log has it, for a person here."""
+    """Format a time of the log in the local time zone."""
     if at_ms is None:
         return "-"
     return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def ago(moment: str) -> str:
+    """Return how long ago a time of the API was, for a person; the text itself if it is not a time."""
+    from turnwire.clock import SystemClock
+
+    try:
+        seconds = SystemClock().now_ms() / 1000 - datetime.fromisoformat(moment).timestamp()
+    except (TypeError, ValueError):
+        return moment
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago"
+    return "just now"
+
+
 STOPPED = "stopped before"
-"""How `turnwire replay --break-at` begins to tell that it stands still; a command that runs it passes this on."""
+"""Start of the message by which `turnwire replay --break-at` reports its stop; commands that run it forward it."""
 
 
 def tell(message: str) -> None:
-    """A line for whoever runs the command."""
+    """Print a line for the user to stderr."""
     click.echo(f"turnwire: {printable(message)}", err=True)
 
 
 def tell_next(advice: str) -> None:
-    """What to do about the line before."""
+    """Print advice about the line before."""
     click.echo(f"  next: {printable(advice)}", err=True)
 
 
 def print_block(block: Text, *, err: bool = False) -> None:
-    """Text in colour where a person looks at it, else only text. Lines are as long as they are."""
+    """Print text, in colour on a terminal. Long lines are not wrapped."""
     from rich.console import Console
 
     Console(stderr=err, highlight=False, soft_wrap=True, emoji=False, markup=False).print(block)
+
+
+# -- failures and exit codes --------------------------------------------------------------------------------------
+
+
+USAGE = 2
+"""The command line is invalid."""
+DOCTOR_FAILED = 1
+"""`turnwire doctor` found a problem that must be fixed."""
+CHECK_FAILED = 1
+"""`turnwire check` found a rule that is broken."""
+VERIFY_FAILED = 1
+"""`turnwire verify` found that a file was altered."""
+BROKE_OFF = 3
+"""The client disconnected while `turnwire replay --break-at` was stopped."""
+INTERRUPTED = 130
+"""Ctrl-C, or a cancelled turn."""
+TERMINATED = 143
+"""A second SIGTERM."""
+BROKEN_PIPE = 141
+"""The reader of the output is gone."""
+
+EXIT_CODES: Mapping[str, int] = {
+    "end_turn": 0,
+    "max_tokens": 10,
+    "max_turn_requests": 11,
+    "refusal": 12,
+    "cancelled": INTERRUPTED,
+}
+"""Exit codes of `turnwire prompt` by the reason of the turn's end."""
+OTHER_STOP_REASON = 13
+
+NEXT: Mapping[type[errors.TurnwireError], str] = {
+    errors.SessionNotFound: "`turnwire sessions` lists the sessions there are",
+    errors.SessionClosed: "start another one: turnwire prompt --new TEXT",
+    errors.PromptNotFound: "`turnwire queue SESSION` lists what waits, `turnwire tail SESSION` all that happened",
+    errors.PromptNotQueued: "it has started or ended; `turnwire cancel SESSION PROMPT` stops one that runs",
+    errors.QueueFull: "`turnwire queue SESSION` shows what waits; remove some, or wait",
+    errors.QueueTooLarge: "`turnwire queue SESSION` shows what waits; remove some, or wait",
+    errors.LogLocked: "stop what uses it, or give this one a log of its own: --data DIR or --log",
+    errors.LogVersionMismatch: "use the turnwire that wrote it, or give another --data DIR",
+    errors.AgentLaunchFailed: "`turnwire doctor -- AGENT COMMAND` tries to start it",
+    errors.AuthRequired: "log in with the agent's own command on the daemon's machine, then try again",
+    errors.ShuttingDown: "wait for it, then start it again: turnwire serve",
+}
+"""Advice for errors whose message cannot know the commands."""
+
+
+def fail(error: BaseException, *, debug: bool) -> int:
+    """Print an error; return the exit code."""
+    error = leading(error)
+    try:
+        if debug:
+            traceback.print_exception(error)
+        _tell_failure(error)
+    except OSError:
+        # No message can be printed; the exit code still reports it.
+        _give_up(sys.stderr)
+    if isinstance(error, BrokenPipeError):
+        _give_up(sys.stdout)
+    elif isinstance(error, OSError):
+        _keep_or_give_up(sys.stdout)
+    return _exit_code(error)
+
+
+def _tell_failure(error: BaseException) -> None:
+    if isinstance(error, click.ClickException):
+        error.show()
+    elif isinstance(error, KeyboardInterrupt | click.Abort | BrokenPipeError):
+        return
+    elif isinstance(error, errors.TurnwireError):
+        tell(str(error) or error.code)
+        advice = NEXT.get(type(error))
+        if advice is not None:
+            tell_next(advice)
+    elif isinstance(error, OSError) and error.filename is not None:
+        tell(f"{error.filename}: {error.strerror}")
+    elif isinstance(error, OSError) and error.errno is not None:
+        tell(f"the output cannot be written, or something cannot be read: {error.strerror}")
+        tell_next("look where stdout and stderr go: are they open for writing, and is there room?")
+    else:
+        tell(f"something went wrong that should not ({type(error).__name__})")
+        tell_next("run it again as `turnwire --debug …` to see where, and report that")
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, click.ClickException):
+        return error.exit_code
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        return BROKEN_PIPE
+    if isinstance(error, OSError) and error.errno is not None:
+        return errors.LogError.exit_status
+    return errors.kind_of(error).exit_status
+
+
+def leading(error: BaseException) -> BaseException:
+    """Return the most informative error of a group: a turnwire error before any other."""
+    members = list(errors.leaves(error))
+    return next((each for each in members if isinstance(each, errors.TurnwireError)), members[0])
+
+
+def stop_code(stop_reason: str) -> int:
+    """Return the exit code for the end of a turn."""
+    return EXIT_CODES.get(stop_reason, OTHER_STOP_REASON)
+
+
+def _keep_or_give_up(stream: TextIO) -> None:
+    try:
+        stream.flush()
+    except OSError:
+        _give_up(stream)
+
+
+def _give_up(stream: TextIO) -> None:
+    """Close a broken stream, so that the interpreter does not fail on it again at exit."""
+    # A stream without a file descriptor is a substitute, and needs no cleanup.
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -1,8 +1,8 @@
-"""`turnwire prompt`: send a prompt, show the turn, end with a code that says how it ended.
+"""`turnwire prompt`: send a prompt, show the turn, exit with a code for its end.
 
-The prompt is words or stdin; the session is a daemon's, or that of an agent of our own behind `--`. A prompt that
-the agent takes into the turn that runs is followed there, to that turn's end. The first Ctrl-C cancels the turn,
-and the second leaves it to itself: leaving is no cancel. A permission request that cannot be asked is not
+The prompt is the arguments or stdin; the session is a daemon's, or that of a private agent after `--`. A prompt
+that the agent adds to the running turn is followed there, to that turn's end. The first Ctrl-C cancels the turn,
+the second one exits without waiting: an exit is no cancel. A permission request that cannot be asked is not
 answered.
 """
 
@@ -23,23 +23,31 @@ import msgspec
 from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw, Struct
 
-from turnwire.cli.asking import Asker
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
-from turnwire.cli.failure import INTERRUPTED, leading, stop_code, tell, tell_next
-from turnwire.cli.opening import WantedSession, enter, leave, open_agent, session_options
-from turnwire.cli.output import STOPPED, print_json
-from turnwire.cli.reach import Reach, find_daemon, open_http, reach_options
+from turnwire.cli.output import INTERRUPTED, STOPPED, leading, print_json, stop_code, tell, tell_next
+from turnwire.cli.permissions import Asker
+from turnwire.cli.reach import (
+    Reach,
+    WantedSession,
+    enter,
+    find_daemon,
+    leave,
+    open_agent,
+    open_http,
+    reach_options,
+    session_options,
+)
 from turnwire.cli.screen import JsonLines, Screen, TextScreen
 from turnwire.client.arguments import to_raw
 from turnwire.client.permission import asked
 from turnwire.client.port import Accepted, DaemonSession, EventPage, NewPrompt
 from turnwire.client.remote import key_header
 from turnwire.client.tool_call import ToolCalls
-from turnwire.core import events as ev
-from turnwire.core.inputs import WhenBusy
-from turnwire.core.view import View
 from turnwire.errors import DaemonUnreachable, LocalProtocolError, TurnError, TurnwireError
 from turnwire.ids import PermissionId, PromptId, SessionId
+from turnwire.projections.view import View
+from turnwire.session import events as ev
+from turnwire.session.inputs import WhenBusy
 
 EXAMPLES = """
 turnwire prompt "what does this project do?"        in the newest session of this folder, or a new one
@@ -60,11 +68,11 @@ NOT_STEERED = {
     ev.SteerRefusal.TURN_ENDED: "that ended before the agent took it",
     ev.SteerRefusal.AGENT_GONE: "the agent is gone",
 }
-"""Why a prompt was not steered, in words."""
+"""Descriptions of the reasons why a prompt was not steered."""
 STDERR_LINES = 30
-"""A traceback of a small agent, whole."""
+"""Enough for the whole traceback of a small agent."""
 CANCEL_SENT_S = 2.0
-"""How long who leaves waits for the daemon to have the cancel."""
+"""Seconds that an exit waits until the daemon has the cancel."""
 BUSY = [each.value for each in WhenBusy]
 
 
@@ -85,12 +93,12 @@ def prompt(
 ) -> None:
     """Send a prompt and show the turn as it happens.
 
-    It goes to the session of -s; else to the newest open session of this folder (or of --cwd), with that agent if
-    --agent names one; else to a new one, which --new makes in any case. stderr says which it was.
+    It goes to the session of -s; else to the newest open session of this folder (or of --cwd), with the agent of
+    --agent if set; else to a new one, which --new creates in any case. stderr shows which session it was.
 
     TEXT is the prompt; `-` reads it from stdin; without it a terminal gets `turnwire chat`. Ctrl-C cancels the
     turn, a second one leaves it running. Permission requests are asked here if this is a terminal. The exit code
-    says how the turn ended: 0 for end_turn.
+    reports how the turn ended: 0 for end_turn.
     """
     _check_key(key)
     reach = tuple(options.pop(name) for name in ("url", "token_file", "data"))
@@ -104,7 +112,7 @@ def prompt(
         )
     where = agent or find_daemon(*reach)
     if not text and not (as_json or key or when_busy) and sys.stdin.isatty() and sys.stdout.isatty():
-        # Here, so that a prompt with words does not pay for it.
+        # Imported here, so that a prompt with a text does not pay for it.
         from turnwire.cli.chat import open_chat
 
         open_chat(wanted, where)
@@ -120,7 +128,7 @@ def _text(words: tuple[str, ...]) -> str:
 
 
 def read_stdin() -> str:
-    """All of stdin. What is no text becomes a mark for it, and a note says so."""
+    """Read all of stdin. Invalid bytes become replacement characters, and a note reports them."""
     stdin = sys.stdin
     if isinstance(stdin, io.TextIOWrapper):
         stdin.reconfigure(errors="surrogateescape")
@@ -132,7 +140,7 @@ def read_stdin() -> str:
 
 
 def _check_key(key: str | None) -> None:
-    """Before a session is made for it. A key is a header's value on its way."""
+    """Check the key before a session is created for it. It is sent as the value of a header."""
     try:
         key_header(key)
     except LocalProtocolError as error:
@@ -154,7 +162,7 @@ async def _prompt(
                 )
             raise
         finally:
-            # Whoever comes next finds the terminal as it was.
+            # The next writer finds the terminal clean.
             screen.pause()
         return _report(session.session_id, end, as_json)
 
@@ -174,8 +182,8 @@ async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[Daem
 
 @asynccontextmanager
 async def _with_agent(command: tuple[str, ...], wanted: WantedSession) -> AsyncGenerator[DaemonSession]:
-    # Imported here: who asks a daemon starts no process.
-    from turnwire.link.process import stderr_log
+    # Imported here: a command that uses a daemon starts no process.
+    from turnwire.hosting.process import stderr_log
 
     kept = _KeptStderr()
     stderr_log.addHandler(kept)
@@ -183,7 +191,7 @@ async def _with_agent(command: tuple[str, ...], wanted: WantedSession) -> AsyncG
         async with open_agent(command, wanted.cwd) as daemon:
             yield await daemon.create(wanted.cwd, Raw(b"[]"))
     except Exception as error:
-        # All that it wrote has come: the agent is gone. If it ended by itself, the error has its last words.
+        # All its output has arrived: the agent is gone. If it ended by itself, the error has its last lines.
         failure = leading(error)
         if kept.lines and isinstance(failure, TurnError) and not failure.stderr_tail:
             tell("it wrote to stderr:\n" + "\n".join(f"  {each}" for each in kept.lines))
@@ -193,7 +201,7 @@ async def _with_agent(command: tuple[str, ...], wanted: WantedSession) -> AsyncG
 
 
 class _KeptStderr(logging.Handler):
-    """The last lines that an agent of our own wrote to stderr: whoever tries their agent has no other log of it."""
+    """The last stderr lines of a private agent: its developers have no other log of it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +210,7 @@ class _KeptStderr(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         line = record.getMessage().removeprefix("stderr: ")
         if line.startswith(f"turnwire: {STOPPED}"):
-            # It waits for whoever sees this: told at its end, nobody would let it go on.
+            # Printed at once: the agent waits for its user's reaction to this line.
             tell(line.removeprefix("turnwire: "))
         else:
             self.lines.append(line)
@@ -222,17 +230,17 @@ def _report(session_id: SessionId, end: End, as_json: bool) -> int:
 
 
 class End(NamedTuple):
-    """How a turn ended, as far as we stayed to see it."""
+    """The end of a turn, as far as this command waited for it."""
 
     prompt_id: PromptId
     terminal: ev.TurnCompleted | None
-    """None if we left before."""
+    """`None` if the command exited before."""
     text: str = ""
     """The agent's last message."""
 
 
 class PromptedTurn:
-    """One turn and whoever sits at the terminal."""
+    """One turn and the user at the terminal."""
 
     def __init__(self, session: DaemonSession, screen: Screen, asker: Asker) -> None:
         self._session = session
@@ -240,15 +248,15 @@ class PromptedTurn:
         self._asker = asker
         self._view = View()
         self._calls = ToolCalls()
-        """What is known of what it is asked about."""
+        """Known data of the tool calls in permission requests."""
         self._open_permissions: dict[PermissionId, anyio.CancelScope] = {}
         self._asked: set[PermissionId] = set()
         self._cancel_arrived = anyio.Event()
         self._host: PromptId | None = None
-        """The turn that the agent took our prompt into."""
+        """The running turn that the agent added the prompt to."""
 
     async def run(self, new_prompt: NewPrompt) -> End:
-        """Send the prompt and stay to its end. Raises `TurnError`, and what refuses the prompt."""
+        """Send the prompt and wait for its end. Raises `TurnError`, and the error that rejects the prompt."""
         accepted = await self._session.prompt(new_prompt)
         terminal: ev.TurnCompleted | ev.TurnFailed | None = None
         async with anyio.create_task_group() as tasks:
@@ -279,13 +287,13 @@ class PromptedTurn:
                 elif isinstance(event, ev.SteerDeclined):
                     self._screen.pause()
                     tell(f"it is not in the turn that runs: {NOT_STEERED[event.reason]}; it gets a turn of its own")
-                # The end of the turn that it went into is followed by its own, which says the same.
+                # The end of the host turn is followed by the prompt's own, which has the same content.
                 if isinstance(event, ev.TurnCompleted | ev.TurnFailed) and of == accepted.prompt_id:
                     return event
         return None
 
     async def _join(self, host: PromptId, tasks: TaskGroup) -> None:
-        """Follow the turn that the prompt went into; what it asked before we came is asked here, too."""
+        """Follow the turn that the prompt was added to; its earlier permission requests are asked here as well."""
         self._host = host
         self._screen.pause()
         tell(f"the agent took it into the turn that runs, {host}; following that")
@@ -294,7 +302,7 @@ class PromptedTurn:
                 self._mind(each, tasks)
 
     async def _whole(self) -> View:
-        """The session from its start; empty if it cannot be had, which is no reason to leave the turn."""
+        """Return the session from its start; empty on failure, which is no reason to abandon the turn."""
         try:
             return await self._session.view()
         except DaemonUnreachable:
@@ -303,11 +311,11 @@ class PromptedTurn:
     async def _text(self, prompt_id: PromptId, terminal: ev.TurnCompleted | None) -> str:
         if self._host is None or terminal is None:
             return self._view.result_text(prompt_id) or ""
-        # That turn began before we listened, so what we heard of it is not all of it.
+        # That turn began before this command subscribed, so its events here are incomplete.
         return (await self._whole()).result_text(self._host) or ""
 
     def _mind(self, event: ev.AnyEvent, tasks: TaskGroup) -> None:
-        """Ask what is asked, and stop asking once it is answered."""
+        """Ask permission requests, and stop asking once they are answered."""
         if isinstance(event, ev.PermissionRequested) and event.request_id not in self._asked:
             self._asked.add(event.request_id)
             scope = self._open_permissions[event.request_id] = anyio.CancelScope()
@@ -316,7 +324,7 @@ class PromptedTurn:
             scope = self._open_permissions.pop(event.request_id, None)
             if scope is not None:
                 scope.cancel()
-                # Not by who asks: that task wakes up later, behind what the agent says next, or not at all.
+                # Not in the asking task: that one wakes up later, after the agent's next output, or not at all.
                 self._screen.pause()
                 self._asker.stop_line()
                 tell("the permission request is closed: answered elsewhere, or its turn is over")
@@ -325,7 +333,7 @@ class PromptedTurn:
         with scope:
             self._screen.pause()
             reply = await self._asker.ask(asked(event, self._session.session_id, self._calls))
-            # From here on nobody is being asked: our own answer, which closes the request, is no news.
+            # From here on no question is open: this command's own answer, which closes the request, is no news.
             self._open_permissions.pop(event.request_id, None)
             if reply is None:
                 return
@@ -341,13 +349,13 @@ class PromptedTurn:
                     break
                 is_first = False
                 tell("cancelling; Ctrl-C again leaves the turn to itself")
-                # A daemon that does not answer must not keep us from hearing the second one.
+                # A daemon that does not answer must not delay the second Ctrl-C.
                 tasks.start_soon(self._cancel, prompt_id)
         await self._leave(prompt_id)
         tasks.cancel_scope.cancel()
 
     async def _leave(self, prompt_id: PromptId) -> None:
-        """Leave once the cancel has arrived; a daemon that does not say so is not waited for."""
+        """Exit once the cancel has arrived, with a limited wait for the daemon's answer."""
         with anyio.move_on_after(CANCEL_SENT_S):
             await self._cancel_arrived.wait()
         sent = "it is asked to stop" if self._cancel_arrived.is_set() else "the daemon did not answer the cancel"

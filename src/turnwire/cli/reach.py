@@ -1,13 +1,12 @@
-"""How a command finds the daemon and gets in: its address and a credential.
+"""Shared steps of commands: find the daemon, its token and the session, open a session, and complete words in a
+shell.
 
-First come `--url`, `--token-file` and `--data`, then the environment, then the daemon of this user that runs here,
-then the settings that one would have. On the daemon's own machine a command has a token of its own
-(`turnwire.cli.kept_credentials`). It goes to a daemon on this machine only: elsewhere it would be given away.
+The daemon is the one of `--url`, `--token-file` and `--data`, else of the environment, else this user's local
+daemon, else the address in the settings. The token in its data folder (`turnwire.cli.credentials`) is sent to this
+machine only.
 
-Which session is meant is found there, too: by its id, the beginning of it that no other has, or `last`. A whole id
-is taken as it is, so it costs no question. Everything else is looked up in the daemon's list. `last` is the session
-in which something happened most recently, in whatever folder; one that is closed only if all are. An archived one
-is never the last, and has its id as all others.
+A session is named by its id, by an unambiguous prefix of it, or by `last`: the session with the newest event in any
+folder, open ones before closed ones, archived ones never. A whole id is used without a lookup.
 """
 
 from __future__ import annotations
@@ -15,34 +14,50 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import anyio
 import click
+from click.shell_completion import CompletionItem
 from msgspec import Struct
 
-from turnwire.cli.failure import tell
-from turnwire.client.http import TOKEN_VARIABLE, Http
+from turnwire.cli.output import printable, tell
+from turnwire.client.http import TOKEN_VARIABLE, Http, segment
+from turnwire.client.port import DaemonSession
+from turnwire.client.remote import RemoteDaemon
 from turnwire.errors import ConfigError, DaemonUnreachable, NotFound, SessionNotFound, TurnwireError
-from turnwire.link.local_daemon import TOKEN_FILE, URL_VARIABLE, LocalDaemon, at_url, only_one, read_token, running
+from turnwire.hosting.local_daemon import (
+    TOKEN_FILE,
+    URL_VARIABLE,
+    LocalDaemon,
+    at_url,
+    only_one,
+    read_token,
+    running,
+)
+from turnwire.ids import SessionId
+from turnwire.limits import Limits
 from turnwire.server.access.origins import is_loopback, is_wildcard
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import load_settings
 
+if TYPE_CHECKING:
+    from turnwire.client.embedded import EmbeddedDaemon
+
 LAST = "last"
 PAGE = "100"
 WHOLE = re.compile(r"s_[0-9a-f]{20}")
-"""An id as daemons make them. What goes on behind it names a child session."""
+"""Pattern of ids that daemons create. A suffix names a child session."""
 MOST_SHOWN = 10
-"""Sessions that are named when several are meant."""
+"""Sessions that are listed if a prefix is ambiguous."""
 
 Entry = dict[str, Any]
-"""A session as `GET /session` lists it."""
+"""A session in the list of `GET /session`."""
 
 
 # -- which session is meant ----------------------------------------------------------------------------------
@@ -54,7 +69,7 @@ class _Page(Struct, rename="camel"):
 
 
 async def list_sessions(http: Http, wanted: dict[str, str] | None = None) -> list[Entry]:
-    """The sessions that are wanted, those first in which something happened most recently."""
+    """Return the matching sessions, those with the most recent event first."""
     found: list[Entry] = []
     query = {"size": PAGE, **(wanted or {})}
     while True:
@@ -70,11 +85,11 @@ def _age(entry: Entry) -> tuple[str, str]:
 
 
 async def whole_id(http: Http, given: str) -> str:
-    """The id of the session that is meant. Raises `SessionNotFound`, `NotFound` if several begin so."""
+    """Return the id of the named session. Raises `SessionNotFound`, or `NotFound` for an ambiguous prefix."""
     try:
         found = await list_sessions(http, {"archived": "all"})
     except DaemonUnreachable:
-        # Whoever needs the daemon will say so; what a command does without one needs the id as it is.
+        # A command that needs the daemon reports it; one that does not needs the id unchanged.
         return given
     if given in (ids := [str(each["sessionId"]) for each in found]):
         return given
@@ -98,7 +113,7 @@ def _in_a_line(entry: Entry) -> str:
 
 
 def about(entry: Entry) -> str:
-    """A session in words, beside its id."""
+    """Describe a session, in addition to its id."""
     title, cwd = entry.get("title"), str(entry.get("cwd", ""))
     return f"{' '.join(str(title).split())} ({cwd})" if title else cwd
 
@@ -107,25 +122,25 @@ def about(entry: Entry) -> str:
 
 
 NOTICED_S = 0.5
-"""A shorter wait is over before anybody wonders."""
+"""Seconds; a shorter wait needs no message."""
 
 Result = TypeVar("Result")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Reach(NamedTuple):
-    """Where the daemon is, and what to show it."""
+    """The address of the daemon, and the credential."""
 
     url: str
     token: str | None
     data: Path | None
-    """The data folder that a daemon of this user has, if that is known."""
+    """The data folder of this user's daemon, if known."""
     log: str = "sqlite"
-    """Where the settings keep its log."""
+    """The log named in the settings."""
 
 
 def reach_options(function: Function) -> Function:
-    """Give a command the options that `find_daemon` takes."""
+    """Add the options of `find_daemon` to a command."""
     for option in (
         click.option("--data", metavar="DIR", help="The daemon's data folder, if it is not the usual one."),
         click.option("--token-file", metavar="TOKEN_FILE", help="A file that holds a token; else TURNWIRE_TOKEN."),
@@ -136,9 +151,9 @@ def reach_options(function: Function) -> Function:
 
 
 def with_reach(function: Function) -> Function:
-    """Give a command the options that find the daemon, and `reach` as its first argument.
+    """Add the options that find the daemon to a command, and pass `reach` as its first argument.
 
-    Its `session`, if it takes one, is the whole id by then, however the user named it.
+    Its `session` argument, if any, is resolved to the whole id.
     """
 
     @reach_options
@@ -153,19 +168,19 @@ def with_reach(function: Function) -> Function:
 
 
 def meant_session(reach: Reach, given: str) -> str:
-    """The id of the session that a user means. Raises `NotFound`."""
+    """Return the id of the session that a user names. Raises `NotFound`."""
     return given if WHOLE.match(given) else run(reach, lambda http: whole_id(http, given))
 
 
 def find_daemon(url: str | None, token_file: str | None, data: str | None) -> Reach:
-    """Where the daemon is. Raises `ConfigError`."""
+    """Find the daemon. Raises `ConfigError`."""
     url = url or os.environ.get(URL_VARIABLE)
     if url:
         check_url(url)
     token = _token_of(token_file) if token_file is not None else os.environ.get(TOKEN_VARIABLE)
     if url and token:
         return Reach(url, token, None if data is None else Path(data))
-    # Where this command runs says nothing about where sessions may work.
+    # The working directory of this command does not limit the folders of sessions.
     settings = load_settings({"data": data, "cwd": [str(Path.cwd())]}, os.environ).settings
     here = _local_daemon(url, settings, data)
     if here is not None:
@@ -176,11 +191,11 @@ def find_daemon(url: str | None, token_file: str | None, data: str | None) -> Re
 
 
 def _local_daemon(url: str | None, settings: Settings, data: str | None) -> LocalDaemon | None:
-    """The daemon of this user that runs here and is meant; none if there is none. Raises `ConfigError`."""
+    """Return this user's matching local daemon, or `None`. Raises `ConfigError`."""
     found = running(os.environ)
     folder = None if settings.data is None else settings.data.absolute()
     if data is not None:
-        # Who names a folder means no daemon of another.
+        # A named folder excludes the daemons of other folders.
         found = [each for each in found if each.data == str(folder)]
     if url is not None:
         return at_url(url, found)
@@ -195,7 +210,7 @@ def _tell_away() -> None:
 async def open_http(
     reach: Reach, *, lost: Callable[[], None] = _tell_away, found: Callable[[], None] | None = None
 ) -> AsyncGenerator[Http]:
-    """Requests to the daemon. Whoever waits is told when a stream cannot be had for a while, and when it can."""
+    """Open a connection to the daemon. The user is notified of a stream's longer outage and of its end."""
 
     def hear(record: logging.LogRecord) -> bool:
         wait_s = getattr(record, "wait_s", None)
@@ -217,12 +232,12 @@ async def open_http(
 
 
 def ask(reach: Reach, method: str, path: str, body: object = None, *, shape: type[Result]) -> Result:
-    """One request and its answer. Raises what the daemon refuses it with."""
+    """Send one request and return its answer. Raises the daemon's error."""
     return run(reach, lambda http: _ask(http, method, path, body, shape))
 
 
 def tell_daemon(reach: Reach, method: str, path: str, body: object = None) -> None:
-    """One request whose answer says nothing."""
+    """Send one request whose answer has no content."""
 
     async def send(http: Http) -> None:
         await http.ask(method, path, body, patient=False)
@@ -231,7 +246,7 @@ def tell_daemon(reach: Reach, method: str, path: str, body: object = None) -> No
 
 
 def run(reach: Reach, work: Callable[[Http], Awaitable[Result]]) -> Result:
-    """Do something with the daemon."""
+    """Run a function with a connection to the daemon."""
 
     async def main() -> Result:
         async with open_http(reach) as http:
@@ -241,14 +256,14 @@ def run(reach: Reach, work: Callable[[Http], Awaitable[Result]]) -> Result:
 
 
 def tell_of_slow_agent(say: Callable[[str], None] = tell) -> None:
-    """From now on whoever waits for an agent of this process is told what for."""
+    """Notify the user of the reason when an agent of this process is slow to start."""
 
     def hear(record: logging.LogRecord) -> bool:
         if getattr(record, "event", None) == "agent_silent":
             say(f"{record.getMessage()}; Ctrl-C ends the wait")
         return False
 
-    logging.getLogger("turnwire.runtime.agent_pool").addFilter(hear)
+    logging.getLogger("turnwire.hosting.agent_pool").addFilter(hear)
 
 
 class _Agent(Struct):
@@ -262,7 +277,7 @@ class _Agents(Struct):
 
 @asynccontextmanager
 async def telling_of_slow_agent(http: Http, say: Callable[[str], None] = tell) -> AsyncGenerator[None]:
-    """Meanwhile the daemon opens a session at its agent; whoever waits long is told what for."""
+    """Inside the block, notify the user if the daemon waits long for the agent of a session."""
 
     async def look() -> None:
         await http.clock.sleep(http.limits.initialize_silent_s + NOTICED_S)
@@ -279,12 +294,12 @@ async def telling_of_slow_agent(http: Http, say: Callable[[str], None] = tell) -
 
 
 async def _ask(http: Http, method: str, path: str, body: object, shape: type[Result]) -> Result:
-    # Somebody waits in front of a terminal: a daemon that is not there is told of at once.
+    # A user is waiting at a terminal: an unreachable daemon is reported at once.
     return (await http.ask(method, path, body, patient=False)).read(shape)
 
 
 def check_url(url: str) -> None:
-    """Refuse what nobody can read as an address, before a token is looked for. The client checks the rest.
+    """Reject an unreadable address before a token is looked up. The client checks the rest.
 
     Raises:
         ConfigError: It is no URL.
@@ -306,7 +321,7 @@ def _token_of(file: str) -> str:
 
 
 def usual_url(settings: Settings) -> str:
-    """Where a daemon with these settings is. Raises `ConfigError` if they do not say."""
+    """Return the address of a daemon with these settings. Raises `ConfigError` if they do not define it."""
     if settings.port == 0:
         raise ConfigError("the daemon listens on any free port; say which with --url or TURNWIRE_URL")
     scheme = "http" if settings.tls_cert is None else "https"
@@ -315,7 +330,254 @@ def usual_url(settings: Settings) -> str:
 
 
 def own_token(url: str, settings: Settings) -> str | None:
-    """The token for a daemon on this machine, if there is one. Raises `ConfigError`."""
+    """Return the token for a daemon on this machine, if there is one. Raises `ConfigError`."""
     if not is_loopback(urlsplit(url).hostname or ""):
         return None
     return settings.token or (None if settings.data is None else read_token(settings.data / TOKEN_FILE))
+
+
+# -- opening a session --------------------------------------------------------------------------------------------
+
+
+LEAVING_S = 1.0
+
+
+class WantedSession(NamedTuple):
+    """The requested session and its properties."""
+
+    session: str | None
+    is_new: bool
+    cwd: str
+    mode: str | None
+    model: str | None
+    agent: str | None = None
+    """The name of one of the daemon's agents."""
+
+
+def session_options(function: Function) -> Function:
+    """Add the options of `WantedSession` to a command."""
+    for option in (
+        click.option("--model", help="Set the agent's model first."),
+        click.option("--mode", help="Set the agent's mode first."),
+        click.option("--cwd", metavar="DIR", default=".", help="Where the session works.  [default: here]"),
+        click.option(
+            "--agent",
+            metavar="NAME",
+            shell_complete=agent_names,
+            help="The agent of the session, by its name at the daemon.",
+        ),
+        click.option("--new", "is_new", is_flag=True, help="Make a new session, whatever is open in this folder."),
+        click.option(
+            "-s",
+            "--session",
+            metavar="SESSION",
+            shell_complete=session_ids,
+            help="The session: its id, the beginning of it, or `last`.  [default: the newest open one of this"
+            " folder, or a new one]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+class Entered(NamedTuple):
+    """A session of a daemon that was entered."""
+
+    session: DaemonSession
+    client_id: str | None = None
+    """The client id of this command there; `None` if the session was only looked up."""
+
+
+class _Opened(Struct, rename="camel"):
+    session_id: str
+    client_id: str | None = None
+
+
+async def enter(http: Http, wanted: WantedSession, say: Callable[[str], None] = tell) -> Entered:
+    """Enter the requested session: by its id, the newest of the folder, or a new one.
+
+    The user is notified if its agent is slow.
+    """
+    if wanted.session is not None:
+        opened = _Opened(await _meant(http, wanted.session))
+    else:
+        async with telling_of_slow_agent(http, say):
+            opened = await _open(http, wanted)
+    session = await RemoteDaemon(http).find(SessionId(opened.session_id))
+    for name, value in (("mode", wanted.mode), ("model", wanted.model)):
+        if value is not None:
+            await http.ask("POST", f"/session/{segment(session.session_id)}/{name}", {f"{name}Id": value})
+    return Entered(session, opened.client_id)
+
+
+async def _meant(http: Http, given: str) -> str:
+    return given if WHOLE.match(given) else await whole_id(http, given)
+
+
+async def _open(http: Http, wanted: WantedSession) -> _Opened:
+    scope = "thread" if wanted.is_new else "single"
+    body = {"cwd": wanted.cwd, "sessionScope": scope} | ({} if wanted.agent is None else {"agent": wanted.agent})
+    return (await http.ask("POST", "/session", body, patient=False)).read(_Opened)
+
+
+async def leave(http: Http, entered: Entered) -> None:
+    """Detach, so that no absent client is listed. Nothing depends on it, so the wait is short."""
+    if entered.client_id is not None:
+        with anyio.move_on_after(LEAVING_S, shield=True), suppress(TurnwireError):
+            path = f"/session/{segment(entered.session.session_id)}/detach"
+            await http.ask("POST", path, headers={"Turnwire-Client-Id": entered.client_id}, patient=False)
+
+
+@asynccontextmanager
+async def open_agent(
+    command: tuple[str, ...], cwd: str, say: Callable[[str], None] = tell
+) -> AsyncGenerator[EmbeddedDaemon]:
+    """Open a node in this process with this agent. Raises `ConfigError` if there is no such program."""
+    # Imported here: commands for a daemon need no local node, and the import would delay each of them.
+    from turnwire.cli.agent_source import check_program
+    from turnwire.client.embedded import open_embedded
+    from turnwire.hosting.environment import agent_environment
+    from turnwire.hosting.source import ProcessSource
+
+    limits = Limits()
+    tell_of_slow_agent(say)
+    # It is the user's own process, and gets the user's environment.
+    env = agent_environment(os.environ, everything=True)
+    check_program(command[0], env)
+    source = ProcessSource(command, cwd=cwd, env=env, limits=limits)
+    async with open_embedded(source, None, limits, None) as daemon:
+        yield daemon
+
+
+# -- completion in a shell ----------------------------------------------------------------------------------------
+
+
+PATIENCE_S = 1.0
+"""Timeout of completions: the user has just pressed a key."""
+
+PLAIN = re.compile(r"[\w.:@%+=/-]+")
+"""Characters without meaning in a shell: ids of agents and other clients go into the user's command line."""
+
+Found = TypeVar("Found")
+
+
+class _NamedOption(Struct, rename="camel"):
+    option_id: str
+    name: str = ""
+
+
+class _Titled(Struct, frozen=True):
+    title: str = ""
+
+
+class _Params(Struct, frozen=True, rename="camel"):
+    tool_call: _Titled = _Titled()
+    title: str = ""
+    message: str = ""
+
+
+class _Asked(Struct, rename="camel"):
+    request_id: str
+    method: str
+    params: _Params = _Params()
+    options: list[_NamedOption] = []
+
+    @property
+    def subject(self) -> str:
+        return self.params.tool_call.title or self.params.title or self.params.message or self.method
+
+
+class _Questions(Struct):
+    permissions: list[_Asked]
+
+
+class _NamedAgent(Struct):
+    name: str
+    label: str | None = None
+
+
+class _NamedAgents(Struct):
+    agents: list[_NamedAgent]
+
+
+class _Waiting(Struct, rename="camel"):
+    prompt_id: str
+    text: str | None = None
+
+
+class _Queue(Struct):
+    prompts: list[_Waiting]
+
+
+def session_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete every session, the newest first, with its title and folder."""
+    found = _asked(ctx, list_sessions) or []
+    offered = [(str(each["sessionId"]), about(each)) for each in found]
+    return _items([*offered, *([(LAST, "the newest of them")] if offered else [])], incomplete)
+
+
+def request_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the open permission requests of the session."""
+    return _items([(each.request_id, each.subject) for each in _questions(ctx)], incomplete)
+
+
+def option_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the options of that permission request."""
+    asked = (each for each in _questions(ctx) if each.request_id == ctx.params.get("request"))
+    return _items([(option.option_id, option.name) for each in asked for option in each.options], incomplete)
+
+
+def queued_prompts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the queued prompts of the session, the next one first."""
+    found = _of_session(ctx, "queue", _Queue)
+    return _items([(each.prompt_id, each.text or "") for each in found.prompts] if found else [], incomplete)
+
+
+def agent_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the agents of the daemon."""
+
+    async def read(http: Http) -> list[_NamedAgent]:
+        return (await http.ask("GET", "/agents", patient=False)).read(_NamedAgents).agents
+
+    return _items([(each.name, each.label or "") for each in _asked(ctx, read) or []], incomplete)
+
+
+def _questions(ctx: click.Context) -> list[_Asked]:
+    found = _of_session(ctx, "permissions", _Questions)
+    return [] if found is None else found.permissions
+
+
+def _of_session(ctx: click.Context, what: str, shape: type[Found]) -> Found | None:
+    given = ctx.params.get("session")
+    if not given:
+        return None
+
+    async def read(http: Http) -> Found:
+        session = given if WHOLE.match(given) else await whole_id(http, given)
+        return (await http.ask("GET", f"/session/{segment(session)}/{what}", patient=False)).read(shape)
+
+    return _asked(ctx, read)
+
+
+def _asked(ctx: click.Context, read: Callable[[Http], Awaitable[Found]]) -> Found | None:
+    """Return the daemon's answer, or `None` if no daemon runs or its answer is unusable."""
+    url, token_file, data = (ctx.params.get(name) for name in ("url", "token_file", "data"))
+    if not (url or os.environ.get(URL_VARIABLE) or running(os.environ)):
+        return None
+
+    async def in_time(http: Http) -> Found:
+        with anyio.fail_after(PATIENCE_S):
+            return await read(http)
+
+    try:
+        return run(find_daemon(url, token_file, data), in_time)
+    except Exception:  # noqa: BLE001  Whoever types sees nothing offered; the command itself will say what is wrong.
+        return None
+
+
+def _items(offered: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
+    return [
+        CompletionItem(value, help=" ".join(printable(words).split()) or None)
+        for value, words in offered
+        if value.startswith(incomplete) and PLAIN.fullmatch(value)
+    ]

@@ -1,67 +1,83 @@
-"""Stdin and stdout carried to the `/acp` of a daemon, over a WebSocket that is opened again when it is lost.
+"""A relay between stdin and stdout and the `/acp` of a daemon, over a WebSocket that is reopened when it is lost.
 
-`Relay` decides what passes between a client and a daemon, and what must be said again when the connection between
-them was lost; it never sends and never waits. `RelayProcess` does both. Frames pass as they are, but for four
-things: the daemon is asked to number its events, and the numbers are taken out again; a prompt gets an
-idempotency key; with a session given, `session/new` is that session; and after a loss, requests of a new
-connection have ids of their own. What the client sends while there is no connection waits in its pipe. A token is
-never printed.
+`FolderDaemon` finds or starts the daemon of a data folder; `Connector` dials.
+
+`Relay` decides which frames pass between a client and a daemon, and which must be repeated after their connection
+was lost; it never sends and never waits. `RelayProcess` does both. Frames pass unchanged, with four exceptions: the
+daemon is asked to number its events, and the numbers are removed again; a prompt gets an idempotency key; with a
+configured session, `session/new` returns that session; and after a loss, requests of a new connection have the
+relay's own ids. Input of the client waits in its pipe while there is no connection. A token is never printed.
 
 Theory of operation
 -------------------
-Of a request that is open when the connection is lost, nobody knows whether it arrived. One that does the same
-when it is done twice is asked again; a prompt is such a one by its key. Of any other the client is told that it
-is lost. The daemon is found again in one of two forms.
+If the connection is lost while a request is open, it is unknown if the request arrived. An idempotent request is
+sent again; a prompt is idempotent by its key. For any other request the client gets an error that it is lost. The
+daemon is found again in one of two forms.
 
-    reattached  The daemon still has the connection, and says nothing of its sessions before it is told from where.
-                Answers of the client are said again, which is harmless. Each session goes on behind the last event
-                that came, so what was swallowed on its way comes again. Open requests of the daemon come again,
-                too, under their ids: those that the client has been asked are not passed on. Each open request is
-                asked again, or probed by another with the same id: the daemon refuses either while the first is
-                open. One that opens a session is lost.
-    restarted   The daemon has forgotten the connection. A new one is made, and its sessions go on behind the last
-                event that came. Then what may be is asked again. Its open requests are withdrawn: they are asked
-                anew. No answer to an old one is passed on, because the same number may be another request now.
+    reattached  The daemon still has the connection, and sends nothing about its sessions before it gets their
+                positions. Answers of the client are repeated, which is harmless. Each session resumes after the
+                last received event, so lost events are sent again. Open requests of the daemon are repeated as
+                well, under their ids: those that the client already has are not forwarded. Each open request of the
+                client is sent again, or probed by another with the same id: the daemon rejects either while the
+                first is open. One that opens a session is lost.
+    restarted   The daemon has forgotten the connection. A new one is made, and its sessions resume after the last
+                received event. Then idempotent requests are sent again. The daemon's open requests are withdrawn:
+                it sends them again. No answer to an old one is forwarded, because the same number may be
+                another request now.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import secrets
-from collections.abc import Collection
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import anyio
+import anyio.to_thread
 import msgspec
 from msgspec import Raw, json
 
-from turnwire.cli.config import settings_from
+from turnwire.cli.config import editor_settings, settings_from, settings_hash
+from turnwire.cli.output import tell
 from turnwire.cli.reach import Reach, find_daemon, meant_session
 from turnwire.client.http import no_token
-from turnwire.core.child_names import session_of
-from turnwire.core.correlation import ExactId, exact
+from turnwire.clock import Clock, SystemClock
 from turnwire.errors import (
     AgentLaunchFailed,
     ConfigError,
     DaemonRefused,
     DaemonUnreachable,
     Forbidden,
+    LimitExceeded,
     LinkBroken,
     LinkError,
+    LogError,
+    LogLocked,
     RemoteProtocolError,
+    TurnwireError,
     Unauthenticated,
 )
+from turnwire.hosting.address import agent_headers, shown
+from turnwire.hosting.backoff import Backoff
+from turnwire.hosting.local_daemon import LocalDaemon, running
+from turnwire.hosting.stdio import StdioLink, open_pipes
+from turnwire.hosting.websocket import WebSocketLink, open_websocket
 from turnwire.ids import RequestId
 from turnwire.limits import Limits
-from turnwire.link.address import agent_headers, shown
-from turnwire.link.backoff import Backoff
-from turnwire.link.stdio import StdioLink, open_pipes
-from turnwire.link.websocket import WebSocketLink, open_websocket
-from turnwire.runtime.clock import Clock, SystemClock
+from turnwire.server.acp.rpc import failure_of
+from turnwire.server.settings.declared import Settings
 from turnwire.server.telemetry.logs import configure_logging
+from turnwire.session.child_names import session_of
+from turnwire.session.correlation import ExactId, exact
 from turnwire.wire import methods as acp
 from turnwire.wire.jsonrpc import (
     INTERNAL_ERROR,
@@ -74,11 +90,12 @@ from turnwire.wire.jsonrpc import (
     decode,
     encode,
     raw,
+    refusal_of,
 )
 from turnwire.wire.peek import peek_session_id
 
 MAKES = frozenset({acp.SESSION_NEW, acp.SESSION_FORK})
-"""Of a session that is new, nothing has come yet when its answer comes."""
+"""Requests that create a session: at their answer no event of it has been received."""
 OPENS = MAKES | {acp.SESSION_LOAD, acp.SESSION_RESUME, acp.SESSION_ATTACH}
 LEAVES = frozenset({acp.SESSION_CLOSE, acp.SESSION_DETACH, acp.SESSION_DELETE})
 AGAIN = frozenset(
@@ -87,22 +104,24 @@ AGAIN = frozenset(
         *(acp.SESSION_SET_MODE, acp.SESSION_SET_MODEL, acp.SESSION_SET_CONFIG_OPTION),
     }
 )
-"""Requests that may be asked twice, and do the same as once."""
+"""Idempotent requests."""
 STILL_OPEN = "request_open"
-"""How a daemon refuses a request whose id belongs to one that it works on."""
+"""Error of the daemon for a request whose id belongs to an open one."""
 POSITION_LOST = "position_lost"
-"""How a daemon refuses to go on behind an event that it cannot honour."""
+"""Error of the daemon for a position that it cannot honour."""
 KEPT_ANSWERS = 16
-"""More requests than a client answers between a loss and its discovery."""
+"""More than the number of requests that a client answers between a loss and its discovery."""
 OWN = "turnwire-"
-"""What ids of our own requests begin with."""
+"""Prefix of the relay's own request ids."""
 LOST = (
     "the way to the daemon was lost before the answer came; what was accepted goes on; load the session to see it"
 )
+REJECTION_S = 2.0
+"""Time for the rejection of a prompt after the client ended its input."""
 FIRST_S, MOST_S = 0.2, 10.0
-"""The waits between two tries."""
+"""Bounds of the waits between two tries."""
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""What a daemon that starts or stops, or a proxy in front of it, says of a moment that passes."""
+"""Transient statuses of a daemon that starts or stops, or of a proxy in front of it."""
 NOT_FOUND = 404
 
 logger = logging.getLogger(__name__)
@@ -111,11 +130,11 @@ logger = logging.getLogger(__name__)
 def relay_to_daemon(
     url: str, session_id: str | None, token_file: str | None, flags: dict[str, Any], *, agent: str | None = None
 ) -> None:
-    """Carry frames until the client's input ends, to the daemon's default agent or to the one that is named.
+    """Relay frames until the client's input ends, to the daemon's default agent or to the named one.
 
     Raises `DaemonUnreachable`, `Unauthenticated`, `ConfigError`, `NotFound`.
     """
-    # Nothing is kept here, and no session works here.
+    # This process stores nothing, and no session works here.
     loaded = settings_from({**flags, "cwd": ("/",)}, ())
     settings = loaded.settings
     reach = find_daemon(url, token_file, flags.get("data"))
@@ -126,20 +145,196 @@ def relay_to_daemon(
     anyio.run(partial(_run, reach, session_id, loaded.limits, agent), backend_options={"use_uvloop": True})
 
 
+def relay_to_folder(flags: dict[str, Any], agent: Sequence[str]) -> None:
+    """Relay frames until the client's input ends, to the daemon of the agent's data folder.
+
+    Raises `DaemonUnreachable`, `ConfigError`, `LogError`.
+    """
+    loaded = editor_settings(flags, agent)
+    settings = loaded.settings
+    configure_logging(settings.log_format, settings.log_level, secrets=[])
+    named: tuple[str, ...] = flags.get("agents") or ()
+    way = FolderDaemon(settings, loaded.limits, has_agent=bool(agent or named))
+    anyio.run(partial(_carry, way, Relay(), loaded.limits), backend_options={"use_uvloop": True})
+
+
 async def _run(reach: Reach, session_id: str | None, limits: Limits, agent: str | None) -> None:
-    connector = Connector(socket_url(reach.url, agent), reach.token, limits)
+    way = Connector(socket_url(reach.url, agent), reach.token, limits)
+    await _carry(way, Relay(session_id), limits)
+
+
+async def _carry(way: Way, relay: Relay, limits: Limits) -> None:
     near = open_pipes(limits)
     try:
-        await RelayProcess(connector, Relay(session_id), near, limits).run()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_end_on_signal, near)
+            try:
+                await RelayProcess(way, relay, near, limits).run()
+            except TurnwireError as error:
+                await _refuse(near, error, limits)
+                raise
+            tasks.cancel_scope.cancel()
     finally:
         await near.aclose()
 
 
+async def _end_on_signal(near: StdioLink) -> None:
+    """Treat the first signal like the end of the editor's input; the second one ends the process."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for number in signals:
+            near.end_input()
+            async for _ in signals:
+                os._exit(128 + number)
+
+
+async def _refuse(near: StdioLink, error: TurnwireError, limits: Limits) -> None:
+    """Answer the client's first request with the error: editors show that rather than stderr."""
+    with suppress(LinkError), anyio.move_on_after(limits.opening_s):
+        while True:
+            for frame in await near.receive():
+                message = _read(frame)
+                if isinstance(message, Request):
+                    await near.send(failure_of(message.id, error))
+                    await near.flush()
+                    return
+
+
+LOG_FILE = "daemon.log"
+"""Name of the stderr file of a daemon that was started here, in its data folder."""
+LOG_BYTES = 1024 * 1024
+"""A longer log file is truncated at the next start."""
+
+
+class FolderDaemon:
+    """The daemon of a data folder, found or started as often as necessary. Implements `Way`.
+
+    Two editors that start at the same moment both start one; the lock of the folder lets one of them run.
+    """
+
+    def __init__(self, settings: Settings, limits: Limits, *, has_agent: bool) -> None:
+        """`has_agent`: the command line names an agent, so a daemon with other agents is not accepted."""
+        self._settings = settings
+        self._limits = limits
+        self._has_agent = has_agent
+        self._data = None if settings.data is None else settings.data.absolute()
+        self._hash = settings_hash(settings)
+        self._clock = SystemClock()
+        self._started: LocalDaemon | None = None
+        """The newest daemon that was started here: the only way to one whose log is in memory."""
+        self._is_waiting = False
+
+    async def open(self, within_s: float, connection_id: str | None = None) -> tuple[WebSocketLink, bool]:
+        """Return a link, and whether the daemon still has that connection.
+
+        Raises:
+            DaemonUnreachable: It does not accept a connection in time.
+            LogLocked: The folder is used with another agent, or by a process that does not end in time.
+            ConfigError, LogError: A daemon cannot be started.
+        """
+        limits = self._limits
+        stop_s = limits.drain_s + limits.stop_eof_s + limits.stop_term_s + limits.stop_kill_s
+        last = self._clock.monotonic() + max(within_s, stop_s)
+        while True:
+            daemon = await self._find() or await self._start(last)
+            if daemon is not None:
+                try:
+                    return await Connector(socket_url(daemon.url), daemon.key(), limits).open(0, connection_id)
+                except DaemonUnreachable:
+                    # It is ending.
+                    if self._clock.monotonic() >= last:
+                        raise
+            await self._clock.sleep(limits.log_retry_s)
+
+    async def _find(self) -> LocalDaemon | None:
+        """Return the daemon that uses the folder. Raises `LogLocked` if it has other agents."""
+        if self._data is None:
+            return self._started if self._started is not None and _is_running(self._started.pid) else None
+        found = next((each for each in running(os.environ) if each.data == str(self._data)), None)
+        if found is None or found.editors == self._hash or (found.editors is None and not self._has_agent):
+            return found
+        raise LogLocked(
+            f"{self._data} is used by a daemon at {found.url} with another agent or other settings; give this one a"
+            f" folder with --data DIR, or use that daemon with `turnwire stdio --daemon {found.url}`"
+        )
+
+    async def _start(self, last: float) -> LocalDaemon | None:
+        """Start a daemon; returns `None` if another process still has the folder, but not after `last`."""
+        with self._open_log() as log:
+            # A new session, because a signal for the editor's process group must not reach a daemon that others
+            # use.
+            process = await anyio.to_thread.run_sync(
+                lambda: subprocess.Popen(
+                    serve_command(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            )
+            begins = log.seek(0, os.SEEK_END)
+            assert process.stdout is not None
+            with process.stdout as output:
+                line = await anyio.to_thread.run_sync(output.readline, abandon_on_cancel=True)
+            if line:
+                announced = json.decode(line, type=_Announced)
+                data = None if self._data is None else str(self._data)
+                self._started = LocalDaemon(announced.url, announced.pid, data, announced.token, self._hash)
+                return self._started
+            status = await anyio.to_thread.run_sync(process.wait)
+            log.seek(begins)
+            why = log.read().decode(errors="replace")
+        if status == LogLocked.exit_status and self._clock.monotonic() < last:
+            if not self._is_waiting:
+                self._is_waiting = True
+                tell(f"another process uses {self._data}; waiting for it to end")
+            return None
+        words = why.rpartition("turnwire: ")[2].strip() or f"the daemon did not start (exit code {status})"
+        kinds = (ConfigError, LogLocked, LogError)
+        raise next((each for each in kinds if each.exit_status == status), TurnwireError)(words)
+
+    def _open_log(self) -> BinaryIO:
+        """Open the file for the daemon's stderr. It cannot be this process's: editors wait for its end."""
+        if self._data is None:
+            return tempfile.TemporaryFile()
+        try:
+            self._data.mkdir(parents=True, exist_ok=True, mode=0o700)
+            file = self._data / LOG_FILE
+            is_long = file.exists() and file.stat().st_size > LOG_BYTES
+            return open(file, "w+b" if is_long else "a+b", opener=_private)
+        except OSError:
+            # The daemon itself reports an unusable folder.
+            return tempfile.TemporaryFile()
+
+
+class _Announced(msgspec.Struct):
+    url: str
+    pid: int
+    token: str | None = None
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def serve_command() -> list[str]:
+    """Return the `serve` command with this process's arguments."""
+    words = sys.orig_argv
+    at = words.index("stdio")
+    return [sys.executable, *words[1:at], "serve", "--for-editors", "--json", *words[at + 1 :]]
+
+
+def _is_running(pid: int) -> bool:
+    # A daemon that has ended is a zombie of this process until it is waited for.
+    with suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG) == (0, 0)
+    return False
+
+
 def socket_url(url: str, agent: str | None = None) -> str:
-    """Where a daemon's WebSocket is: the one for its default agent, or the one for that agent.
+    """Return the address of a daemon's WebSocket, for its default agent or for the named one.
 
     Raises:
-        ConfigError: The address is none.
+        ConfigError: The address is invalid.
     """
     parts = urlsplit(url)
     scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
@@ -147,14 +342,14 @@ def socket_url(url: str, agent: str | None = None) -> str:
         raise ConfigError("a daemon's address is like http://127.0.0.1:4170; give --daemon such a one")
     path = parts.path.rstrip("/")
     if path.rpartition("/")[0].endswith("/acp"):
-        # It is the address of one agent already.
+        # It already is the address of one agent.
         return urlunsplit((scheme, parts.netloc, path, "", ""))
     path = path if path.endswith("/acp") else f"{path}/acp"
     return urlunsplit((scheme, parts.netloc, path if agent is None else f"{path}/{quote(agent, safe='')}", "", ""))
 
 
 class Connector:
-    """The connection to the daemon, opened as often as it takes."""
+    """The connection to the daemon, opened as often as necessary."""
 
     def __init__(self, url: str, token: str | None, limits: Limits, clock: Clock | None = None) -> None:
         self._url = url
@@ -164,12 +359,12 @@ class Connector:
         self._clock = clock or SystemClock()
 
     async def open(self, within_s: float, connection_id: str | None = None) -> tuple[WebSocketLink, bool]:
-        """A link, and whether the daemon goes on with that connection.
+        """Return a link, and whether the daemon continues with that connection.
 
         Raises:
-            DaemonUnreachable: Nobody answered in time.
-            Unauthenticated, Forbidden: The daemon does not take the token.
-            DaemonRefused: Something answers there that has no ACP for us.
+            DaemonUnreachable: No daemon answered in time.
+            Unauthenticated, Forbidden: The daemon does not accept the token.
+            DaemonRefused: The server there does not offer ACP to this client.
         """
         pause, last = Backoff(FIRST_S, MOST_S), self._clock.monotonic() + within_s
         while True:
@@ -180,7 +375,7 @@ class Connector:
                 if status == NOT_FOUND and connection_id is not None:
                     connection_id = None
                     continue
-                # Without a status it may be a daemon, or a proxy before it, that was cut while it answered.
+                # Without a status it may be a daemon, or a proxy in front of it, that was cut during its answer.
                 if isinstance(status, int) and status not in PASSING:
                     raise self._refused(status) from None
                 if self._clock.monotonic() >= last:
@@ -189,7 +384,8 @@ class Connector:
             await self._clock.sleep(pause.next_s())
 
     async def _dial(self, connection_id: str | None) -> WebSocketLink:
-        # What was on its way when the last link broke is lost, so we say from where each session goes on.
+        # Frames in flight were lost with the last link, so the relay names the position at which each session
+        # continues.
         asked = "" if connection_id is None else f"?connection={quote(connection_id)}&attaches=true"
         return await open_websocket(self._url + asked, self._headers, self._limits)
 
@@ -204,10 +400,10 @@ class Connector:
 
 
 class FarLink(Protocol):
-    """Frames to the daemon and from it. Raises `LinkBroken` once it is lost."""
+    """A frame link to and from the daemon. Raises `LinkBroken` once it is lost."""
 
     async def run(self) -> None:
-        """Works for as long as the link is open."""
+        """Run as long as the link is open."""
         ...
 
     async def send(self, frame: bytes) -> None: ...
@@ -218,10 +414,10 @@ class FarLink(Protocol):
 
 
 class Way(Protocol):
-    """How the daemon is found, and found again."""
+    """A method of finding the daemon, repeatedly."""
 
     async def open(self, within_s: float, connection_id: str | None = None) -> tuple[FarLink, bool]:
-        """A link, and whether the daemon goes on with that connection."""
+        """Return a link, and whether the daemon continues with that connection."""
         ...
 
 
@@ -238,9 +434,11 @@ class RelayProcess:
         self._told = anyio.Event()
         """Set with each frame for the client."""
         self._over = anyio.CancelScope()
+        self._refused = 0
+        """Number of client messages that were rejected as too long."""
 
     async def run(self) -> None:
-        """Carry frames until the client's input ends, or it reads no more. Raises what `Connector.open` raises."""
+        """Relay frames until the client's input ends or it stops reading. Raises the errors of `Connector.open`."""
         far, _ = await self._connector.open(self._limits.request_retry_s)
         with self._over:
             async with anyio.create_task_group() as tasks:
@@ -255,7 +453,7 @@ class RelayProcess:
                     await self._tell(told)
 
     async def _use(self, far: FarLink, frames: list[bytes]) -> None:
-        """Carry over this link, `frames` first, until it is lost."""
+        """Relay over this link, `frames` first, until it is lost."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(far.run)
             try:
@@ -286,14 +484,35 @@ class RelayProcess:
         try:
             while True:
                 for frame in await self._near.receive():
-                    await self._send(frame)
+                    # Answered here: a client may end its input before the daemon is there.
+                    malformed = _rejection(frame)
+                    if malformed is None:
+                        await self._send(frame)
+                    else:
+                        await self._tell(malformed)
+                await self._refuse_oversized()
         except LinkError:
-            # One that only ended its input still reads: it gets the answers that it asked for.
+            await self._refuse_oversized()
+            # A client that only ended its input still reads: it gets the pending answers.
             with anyio.move_on_after(self._limits.opening_s):
-                while self._relay.is_waiting:
-                    self._told = anyio.Event()
-                    await self._told.wait()
+                await self._answered(lambda: self._relay.is_waiting)
+            # A prompt's answer may take hours, but a rejection comes at once.
+            with anyio.move_on_after(REJECTION_S):
+                await self._answered(lambda: self._relay.is_open)
             self._over.cancel()
+
+    async def _answered(self, is_open: Callable[[], bool]) -> None:
+        while is_open():
+            self._told = anyio.Event()
+            await self._told.wait()
+
+    async def _refuse_oversized(self) -> None:
+        """Report messages that were dropped because of their length. Their ids were dropped with them."""
+        dropped = self._near.breaches.total() - self._refused
+        self._refused += dropped
+        words = f"a message is longer than {self._limits.frame_bytes} bytes; send less"
+        for _ in range(dropped):
+            await self._tell([failure_of(None, LimitExceeded(words, limit="frame_bytes"))])
 
     async def _send(self, frame: bytes) -> None:
         """Send a frame of the client, over the next link if this one is lost."""
@@ -315,49 +534,54 @@ class RelayProcess:
 
 
 def _told_with(params: Raw) -> str | None:
-    """The session with which something is told: a child session is told with the one whose child it is."""
+    """Return the session whose stream has this message: a child session's are in its parent's stream."""
     named = peek_session_id(params)
     return None if named is None else session_of(named) or named
 
 
 class Relay:
-    """One client, on one connection after the other."""
+    """The state of one client across consecutive connections."""
 
     def __init__(self, session_id: str | None = None) -> None:
         self._session_id = session_id
         self._hello: Request | None = None
         self._shows_offsets = False
-        """The client wants the numbers for itself."""
+        """True if the client itself requested event numbers."""
         self._open: dict[ExactId, Request] = {}
         self._keys: dict[ExactId, str] = {}
         """The idempotency keys of prompts that are open, or could not be sent."""
         self._key = secrets.token_hex(8)
         self._probes: set[ExactId] = set()
-        """Requests that were asked again or looked for, and whose standing the daemon has not said."""
+        """Requests that were repeated or probed, and whose state the daemon has not reported yet."""
         self._held: dict[ExactId, list[bytes]] = {}
-        """Frames of a session whose id the client does not know yet, by the request that will tell it."""
+        """Frames of a session whose id the client does not know yet, by the request whose answer has the id."""
         self._sessions: dict[str, int | None] = {}
-        """Sessions of the client, and the last event that came of each."""
+        """Sessions of the client, and the last received event of each."""
         self._attaching: dict[str, str] = {}
-        """The session that each attach of ours is about, by the id of the request."""
+        """The session of each attach request of the relay, by the id of the request."""
         self._answers: dict[ExactId, bytes] = {}
-        """What the client answered last, by the ids that the daemon knows."""
+        """The client's last answers, by the ids that the daemon knows."""
         self._asked: dict[ExactId, RequestId] = {}
         """Requests of the daemon that the client has not answered, by the ids that the client knows."""
         self.connection_id: str | None = None
-        """What the daemon calls the connection; none before it said so."""
+        """The daemon's id of the connection; `None` before it is known."""
         self._connections = 0
         self._own_ids = 0
 
     @property
+    def is_open(self) -> bool:
+        """Return whether the client waits for any answer."""
+        return bool(self._open)
+
+    @property
     def is_waiting(self) -> bool:
-        """Whether the client waits for an answer that does not take a whole turn."""
+        """Return whether the client waits for an answer other than the end of a turn."""
         return any(each.method != acp.SESSION_PROMPT for each in self._open.values())
 
     # -- from the client -----------------------------------------------------------------------------------
 
     def up(self, frame: bytes) -> bytes | None:
-        """What the daemon is sent for a frame of the client; none if nothing is."""
+        """Return the frame for the daemon for a frame of the client, or `None`."""
         message = _read(frame)
         if isinstance(message, Request):
             return self._request(message, frame)
@@ -366,7 +590,7 @@ class Relay:
         return frame
 
     def unsent(self, frame: bytes) -> None:
-        """The frame did not get away, and will be given again. Answers are said again after a loss as it is."""
+        """Forget a frame that was not sent and will be passed again. Answers are repeated anyway."""
         message = _read(frame)
         if isinstance(message, Request):
             self._open.pop(exact(message.id), None)
@@ -386,7 +610,7 @@ class Relay:
         return frame if sent is request else encode(sent)
 
     def _keyed(self, prompt: Request) -> Request:
-        """The prompt with a key of its own, unless its client gave it one."""
+        """Return the prompt with an idempotency key, unless its client set one."""
         params = _members(prompt.params)
         meta = _members(params.get("_meta", Raw(b"{}")))
         ours = _members(meta.get(acp.VENDOR, Raw(b"{}")))
@@ -397,7 +621,7 @@ class Relay:
         return Request(prompt.id, prompt.method, raw({**params, "_meta": meta}))
 
     def _numbered(self, hello: Request) -> Request:
-        """`initialize` that also asks for the numbers of events."""
+        """Return an `initialize` that also requests event numbers."""
         params = _members(hello.params)
         name = "capabilities" if "info" in params else "clientCapabilities"
         capabilities = _members(params.get(name, Raw(b"{}")))
@@ -424,7 +648,7 @@ class Relay:
     # -- from the daemon -----------------------------------------------------------------------------------
 
     def down(self, frame: bytes) -> list[bytes]:
-        """What the client is sent for a frame of the daemon."""
+        """Return the frames for the client for a frame of the daemon."""
         message = _read(frame)
         if message is None:
             return [frame]
@@ -452,13 +676,13 @@ class Relay:
         self._open.pop(key, None)
         held = self._held.pop(key, [])
         if request is None:
-            # It failed before, when the connection was lost.
+            # The client already got an error for it when the connection was lost.
             return []
         self._note_session(request, answer)
         return [frame, *held]
 
     def _taken_up(self, answer: Result | Failure, session_id: str | None) -> list[bytes]:
-        """A request of our own is answered: what the client hears of it."""
+        """Handle the answer to a request of the relay; return the frames for the client."""
         self._note_connection(answer)
         if isinstance(answer, Result):
             self._note_last(session_id, answer)
@@ -468,7 +692,7 @@ class Relay:
         why = _members(answer.error.data or Raw(b"{}"))
         if session_id is None or _text(why, "code") != POSITION_LOST:
             return []
-        # Else the client would take for the rest what is not; so it loads the session anew.
+        # Otherwise the client would mistake later events for the missing ones; so it loads the session again.
         last, self._sessions[session_id] = self._sessions.get(session_id), None
         told = {"sessionId": session_id, "reason": _text(why, "why"), "lastDeliveredId": last}
         return [
@@ -476,7 +700,7 @@ class Relay:
         ]
 
     def _note_last(self, session_id: str | None, answer: Result) -> None:
-        """Everything up to the event that the answer names has come before it."""
+        """Record that everything up to the event named in the answer was received."""
         named = _of_daemon(answer).get("lastEventId", Raw(b"null"))
         with suppress(msgspec.DecodeError):
             last = json.decode(named, type=int)
@@ -504,7 +728,7 @@ class Relay:
             self._sessions.pop(named, None)
 
     def _told(self, message: Request | Notification, frame: bytes) -> bytes | None:
-        """A request or a notification as the client reads it; none if it has it."""
+        """Return a request or a notification in the client's form, or `None` if the client already has it."""
         shown = self._without_number(message)
         if isinstance(shown, Request):
             named = shown.id if not self._connections else f"{self._connections}/{shown.id}"
@@ -543,8 +767,8 @@ class Relay:
     # -- after a loss --------------------------------------------------------------------------------------
 
     def reattached(self) -> tuple[list[bytes], list[bytes]]:
-        """The daemon has the connection still: what it is sent first, and what the client is told."""
-        # An answer that is still on its way to such a one would come without what it was to stand behind.
+        """Continue a connection that the daemon still has; return the first frames for daemon and client."""
+        # A pending answer to such a request would arrive without the events that must precede it.
         failed = self._lose_all(OPENS)
         self._attaching.clear()
         frames = [*self._answers.values(), *(self._attach(*each) for each in self._sessions.items())]
@@ -558,7 +782,7 @@ class Relay:
         return frames, failed
 
     def restarted(self) -> tuple[list[bytes], list[bytes]]:
-        """The daemon knows nothing of us: what it is sent first, and what the client is told."""
+        """Start with a daemon that has no state; return the first frames for daemon and client."""
         self._connections += 1
         self.connection_id = None
         self._answers.clear()
@@ -578,7 +802,7 @@ class Relay:
         return frames, [*withdrawn, *failed]
 
     def _attach(self, session_id: str, after: int | None) -> bytes:
-        """Come back to a session, behind the last event that came. Its setup stays as it is."""
+        """Attach to a session again, after the last received event. Its setup stays unchanged."""
         params: dict[str, Any] = {"sessionId": session_id, "historyPolicy": "pending_only"}
         if after is not None:
             params["_meta"] = {acp.VENDOR: {"after": after}}
@@ -609,8 +833,18 @@ def _is_of_probe(answer: Result | Failure, request: Request | None) -> bool:
     return (request is None or request.method not in AGAIN) and "sessions" in _members(answer.result)
 
 
+def _rejection(frame: bytes) -> list[bytes] | None:
+    """Return the answers to a malformed message; `None` if the message is well-formed."""
+    try:
+        decode(frame)
+    except RemoteProtocolError as error:
+        refusal = refusal_of(error)
+        return [] if refusal is None else [encode(refusal)]
+    return None
+
+
 def _read(frame: bytes) -> Frame | None:
-    """The message; none if it is none: whose it is will say what is wrong with it."""
+    """Decode a message; returns `None` if it is malformed: the daemon reports the error."""
     try:
         message = decode(frame)
     except RemoteProtocolError:
@@ -626,7 +860,7 @@ def _members(value: Raw) -> dict[str, Raw]:
 
 
 def _of_daemon(answer: Result) -> dict[str, Raw]:
-    """What the daemon says of itself in an answer, beside what ACP has members for."""
+    """Return the daemon's own members of an answer, in addition to those of ACP."""
     meta = _members(_members(answer.result).get("_meta", Raw(b"{}")))
     return _members(meta.get(acp.VENDOR, Raw(b"{}")))
 

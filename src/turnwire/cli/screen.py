@@ -1,14 +1,14 @@
-"""Events as a person reads them: the agent's words, and everything else in short lines beside them.
+"""Events for people: the agent's text, and everything else in short lines next to it.
 
-On a terminal words are drawn as Markdown while they come, thoughts are dim, a tool call is one line with what it
-gave below it, and the last line tells what is going on. Without a terminal stdout has the agent's words as they
-are, and stderr the rest. What belongs to no turn is set apart. `JsonLines` prints the same events for programs.
-What the agent says cannot steer the terminal.
+On a terminal the text is rendered as Markdown while it arrives, thoughts are dim, a tool call is one line with its
+output below it, and the last line shows the current activity. Without a terminal stdout has the agent's text
+unchanged, and stderr the rest. Output that belongs to no turn is set apart. `JsonLines` prints the same events for
+programs. The agent's text cannot control the terminal.
 
-Where a screen writes is a sink. Finished text is written once and never touched again; the tail that still grows
-and the line below it are drawn over and over, and leave no trace. Of Markdown that arrives in pieces a block is
-finished when another one follows it, so a finished block never changes. Looking costs a bounded multiple of the
-text, however small the pieces are. A block that grows too long is cut: the rest of a code block stays code.
+A screen writes to a sink. Finished text is written once and never touched again; the tail that still grows and the
+line below it are redrawn repeatedly, and leave no trace. A block of streamed Markdown is finished when another one
+follows it, so a finished block never changes. The cost of parsing is a bounded multiple of the text, however small
+the chunks are. A block that grows too long is cut: the rest of a code block stays code.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from rich.segment import Segment
 from rich.spinner import Spinner
 from rich.text import Text
 
-from turnwire.cli.asking import tell_open
 from turnwire.cli.output import print_json_text, printable
+from turnwire.cli.permissions import tell_open
 from turnwire.cli.tool_view import block_view, short, tool_details, tool_line
 from turnwire.client.permission import asked
 from turnwire.client.tool_call import ToolCall, ToolCalls
-from turnwire.core import events as ev
-from turnwire.core.codec import encode
-from turnwire.core.envelope import to_envelope
-from turnwire.core.view.transcript import join_text
 from turnwire.ids import SessionId
+from turnwire.projections.envelope import to_envelope
+from turnwire.projections.view.transcript import join_text
+from turnwire.session import events as ev
+from turnwire.session.codec import encode
 from turnwire.wire.schema.update import AGENT_SPEECH, FINAL_TOOL_STATUS
 
 if TYPE_CHECKING:
@@ -44,44 +44,44 @@ if TYPE_CHECKING:
 
 
 FRAMES_S = 12
-"""How often the tail is drawn, in a second."""
+"""Drawings of the tail per second."""
 SPINNER = 3
-"""Columns beside the words of the footer."""
+"""Columns of the spinner next to the footer."""
 ROOM = 2
-"""Rows of the terminal that the tail leaves free."""
+"""Rows of the terminal that the tail does not use."""
 
 
 # -- where a screen writes -----------------------------------------------------------------------------------
 
 
 class Sink(Protocol):
-    """Where a screen writes."""
+    """The output of a screen."""
 
     draws: bool
-    """Somebody looks at the agent's words: they are drawn, and have a tail. Else they are given as they are."""
+    """True if the agent's text is rendered and has a tail; otherwise it is written unchanged."""
 
     def words(self, text: str) -> None:
-        """Words of the agent as they come, where they are not drawn."""
+        """Write agent text as it arrives, if it is not rendered."""
         ...
 
     def print(self, block: RenderableType) -> None:
-        """Words of the agent that are finished, where they are drawn."""
+        """Print finished agent text, if it is rendered."""
         ...
 
     def note(self, block: RenderableType) -> None:
-        """Something finished that is not the agent's words."""
+        """Print a finished block that is not agent text."""
         ...
 
     def tail(self, block: Callable[[int], RenderableType] | None) -> None:
-        """What still grows, for at most so many rows; asked for again with every drawing. None if nothing does."""
+        """Show growing text in at most that many rows, requested for every drawing; `None` hides it."""
         ...
 
     def footer(self, words: str | None) -> None:
-        """What is going on; none if nothing is."""
+        """Show the current activity; `None` hides it."""
         ...
 
     def pause(self) -> None:
-        """Somebody else writes now: leave nothing that is drawn over."""
+        """Stop drawing, because another writer uses the terminal now: erase everything that is redrawn."""
         ...
 
 
@@ -96,12 +96,12 @@ class TerminalSink:
         self._out = out
         self._err = out if is_out and is_err else err
         self._drawing = self._out if self.draws else self._err if is_err and not err.is_dumb_terminal else None
-        """Where the tail and the line are."""
+        """Draws the tail and the footer."""
         self._live: Live | None = None
         self._tail: Callable[[int], RenderableType] | None = None
         self._footer: Spinner | None = None
         self._at_start = True
-        """The last line of words that are not drawn is finished."""
+        """True if the last line of unrendered text is finished."""
 
     def words(self, text: str) -> None:
         self._stop()
@@ -122,7 +122,7 @@ class TerminalSink:
     def footer(self, words: str | None) -> None:
         said = Text(printable(words or ""), style="dim")
         if self._drawing is not None:
-            # One line: what is drawn over must not wrap.
+            # One line, because redrawn text must not wrap.
             said.truncate(max(1, self._drawing.width - SPINNER), overflow="ellipsis")
         if words is None:
             self._footer = None
@@ -142,7 +142,7 @@ class TerminalSink:
         if console is not self._drawing:
             self._stop()
         elif self._live is not None:
-            # What becomes finished text must be gone from the tail first, or it is there twice for a moment.
+            # Text must be gone from the tail before it is printed as finished, or it is there twice for a moment.
             self._live.refresh()
         if not self._at_start:
             self.words("\n")
@@ -167,7 +167,7 @@ class TerminalSink:
             self._live.start()
 
     def _frame(self) -> RenderableType:
-        """Called by the thread that draws; what it reads is replaced and never changed."""
+        """Return the current frame. Called by the drawing thread; its data is replaced, never changed."""
         console, tail, footer = self._drawing, self._tail, self._footer
         rows = max(1, (24 if console is None else console.height) - ROOM)
         return Group(*([] if tail is None else [tail(rows)]), *([] if footer is None else [footer]))
@@ -186,17 +186,17 @@ def _console(*, stderr: bool, is_terminal: bool) -> Console:
 
 
 class Screen(Protocol):
-    """Where events are shown."""
+    """A display of events."""
 
     def show(self, offset: int, event: ev.AnyEvent) -> None: ...
 
     def pause(self) -> None:
-        """Somebody else writes now."""
+        """Stop drawing, because another writer uses the terminal now."""
         ...
 
 
 class JsonLines:
-    """Each event as its envelope, a line each."""
+    """Prints each event as its envelope, one per line."""
 
     def __init__(self, session_id: SessionId) -> None:
         self._session_id = session_id
@@ -206,7 +206,7 @@ class JsonLines:
         sys.stdout.flush()
 
     def pause(self) -> None:
-        """Lines are whole."""
+        """Do nothing: lines are always complete."""
 
 
 class _Chunk(Struct, rename="camel"):
@@ -246,7 +246,7 @@ class _Answer(Struct):
 
 
 class Speech(Enum):
-    """Whose words the newest are."""
+    """The speaker of the newest text."""
 
     NONE = "none"
     WORDS = "words"
@@ -254,7 +254,7 @@ class Speech(Enum):
 
 
 class Place(Enum):
-    """Where words belong that are shown."""
+    """The context of displayed text."""
 
     TURN = ""
     BACKGROUND = "in the background:"
@@ -262,9 +262,9 @@ class Place(Enum):
 
 
 class TextScreen:
-    """For a person. `whole` shows what others asked, too, and how each turn ended.
+    """The display for people. `whole` also shows prompts of other clients, and how each turn ended.
 
-    Permission requests are told if `session_id` says whose they are; without it somebody else asks them.
+    Permission requests are printed if `session_id` names their session; without it the caller asks them.
     """
 
     def __init__(self, *, whole: bool, session_id: SessionId | None = None, sink: Sink | None = None) -> None:
@@ -273,19 +273,19 @@ class TextScreen:
         self._sink = TerminalSink() if sink is None else sink
         self._calls = ToolCalls()
         self._running: dict[str, str] = {}
-        """Titles of the tool calls that are not done."""
+        """Titles of the unfinished tool calls."""
         self._plan = ""
         self._message_id: str | None = None
-        """The message whose pieces were shown last."""
+        """The message of the last displayed chunk."""
         self._speech = Speech.NONE
         self._place = Place.TURN
         self._markdown = MarkdownStream()
         self._thought = ""
-        """The line of a thought that is not finished."""
+        """The unfinished line of a thought."""
         self._is_spaced = False
-        """The next block of words stands apart from one before it."""
+        """True if the next block of text needs a blank line before it."""
         self._children: dict[str, str] = {}
-        """Child sessions by the agent's ids, with their titles."""
+        """Titles of child sessions by the agent's ids."""
         self._kinds: Mapping[str, Callable[[Raw], None]] = {
             "agent_message_chunk": self._chunk,
             "agent_message": self._message,
@@ -295,7 +295,7 @@ class TextScreen:
             "plan_update": self._plan_in,
             "subagent_update": self._child,
         }
-        """Kinds of both versions of ACP. Tool calls are put together by `ToolCalls`."""
+        """Handlers by kind, of both versions of ACP. Tool calls are combined by `ToolCalls`."""
 
     def show(self, offset: int, event: ev.AnyEvent) -> None:
         call = self._calls.take(event)
@@ -332,18 +332,18 @@ class TextScreen:
     def _update(self, event: ev.SessionUpdated) -> None:
         show = self._kinds.get(event.kind)
         if show is None or event.echo or event.child is not None:
-            # What a child session says is not the answer; the log has it.
+            # Output of a child session is not the answer; it is in the log.
             return
         if event.kind in AGENT_SPEECH:
             self._move(event)
         try:
             show(event.update)
         except msgspec.DecodeError:
-            # An update that lacks what its kind needs is in the log for whoever wants to see it.
+            # An update without the members that its kind needs is in the log.
             return
 
     def _move(self, event: ev.SessionUpdated) -> None:
-        """What belongs to no turn is not glued to one."""
+        """Separate output that belongs to no turn from turns."""
         place = Place.TURN
         if event.prompt_id is None:
             place = Place.BACKGROUND if event.after is None else Place.LATE
@@ -429,12 +429,12 @@ class TextScreen:
             self._speech = speech
 
     def _break(self) -> None:
-        """Another message begins: on a terminal it is a block of its own."""
+        """Begin another message: on a terminal it is a separate block."""
         if self._sink.draws and self._speech is Speech.WORDS:
             self._print_block(self._markdown.close())
 
     def _finish(self) -> None:
-        """Nothing is added to the newest words any more."""
+        """Finish the newest text: nothing is added to it any more."""
         self._sink.tail(None)
         if self._speech is Speech.WORDS and self._sink.draws:
             self._print_block(self._markdown.close())
@@ -517,7 +517,7 @@ def _thought(line: str) -> Text:
 
 
 def _outcome(event: ev.PermissionResolved) -> str:
-    """What became of a permission request, and through whom."""
+    """Return the outcome of a permission request, and the client that decided it."""
     if event.end is not ev.PermissionEnd.ANSWERED:
         return f"closed without an answer ({event.end})"
     who = event.author or event.client_id or "somebody"
@@ -539,24 +539,23 @@ def _words(content: Raw) -> str:
 
 
 OFTEN = 2048
-"""Up to this many characters an unfinished block is looked at with every line, beyond it when it has grown by an
-eighth."""
+"""Up to this many characters an unfinished block is parsed with every line, then after growing by an eighth."""
 LONGEST = 65536
-"""Characters of a block."""
+"""Maximum number of characters of a block."""
 DRAWN = 8192
 """Characters at the end of an unfinished block that are drawn while it grows."""
 
 
 class MarkdownStream:
-    """Text that grows, and its blocks."""
+    """Growing Markdown text, split into blocks."""
 
     def __init__(self) -> None:
         self.rest = ""
-        """The block that is not finished."""
+        """The unfinished block."""
         self._next_look = 0
 
     def feed(self, text: str) -> list[str]:
-        """More text; gives the blocks that are finished by it."""
+        """Add text; return the blocks that it finishes."""
         self.rest += text
         if "\n" not in text or len(self.rest) < self._next_look:
             return []
@@ -575,13 +574,13 @@ class MarkdownStream:
         return blocks
 
     def close(self) -> str:
-        """What is left, as a block."""
+        """Return the remaining text as a block."""
         rest, self.rest, self._next_look = self.rest, "", 0
         return rest if rest.strip() else ""
 
     @property
     def growing(self) -> str:
-        """What is drawn of the unfinished block: all of it, or the end of a long one."""
+        """Return the visible part of the unfinished block: all of it, or the end of a long one."""
         rest = self.rest
         if len(rest) <= DRAWN:
             return rest
@@ -591,12 +590,12 @@ class MarkdownStream:
 
 
 def drawn(source: str, rows: int | None = None) -> RenderableType:
-    """A block of Markdown, or the last rows of one. A link shows where it leads, instead of hiding it."""
+    """Render a block of Markdown, or its last rows. A link shows its address instead of hiding it."""
     return Lines(_markdown(source), rows)
 
 
 class Lines:
-    """Something as high as it is, or its last rows; no blanks fill it up."""
+    """A renderable of its natural height, or its last rows; no blanks fill it up."""
 
     def __init__(self, block: RenderableType, rows: int | None = None) -> None:
         self._block = block
@@ -624,7 +623,7 @@ def _trimmed(line: list[Segment]) -> list[Segment]:
 
 
 def _markdown(source: str) -> Markdown:
-    # Imported here: its parser is large, and only words on a terminal need it.
+    # Imported here: its parser is large, and only text on a terminal needs it.
     from rich.markdown import Markdown
 
     return Markdown(source, code_theme="ansi_dark", hyperlinks=False)

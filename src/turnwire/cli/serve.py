@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from turnwire.cli.commands import WithAgent, agent_of
-from turnwire.cli.config import setting_options, settings_from
+from turnwire.cli.config import editor_settings, setting_options, settings_from
 
 EXAMPLES = """
 turnwire serve                                       the built-in agent, on http://127.0.0.1:4170
@@ -27,16 +27,17 @@ TURNWIRE_TOKEN=... turnwire serve --host 0.0.0.0     for other machines; put TLS
 @click.command(cls=WithAgent, examples=EXAMPLES, params=setting_options())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line instead: url, token, pid, data.")
 @click.option("--open", "is_opened", is_flag=True, help="Open the page in the browser once it listens.")
+@click.option("--for-editors", is_flag=True, hidden=True, help="As `turnwire stdio` starts it.")
 @click.pass_context
-def serve(ctx: click.Context, as_json: bool, is_opened: bool, **flags: Any) -> None:
+def serve(ctx: click.Context, as_json: bool, is_opened: bool, for_editors: bool, **flags: Any) -> None:
     """Run the daemon: host an agent and serve its sessions.
 
-    SIGTERM or Ctrl-C stops it in good order: running turns get time to end (limit drain_s), prompts that wait run
-    after the next start. A second signal stops it at once.
+    SIGTERM or Ctrl-C stops it in order: running turns get time to end (limit drain_s), queued prompts run after the
+    next start. A second signal stops it at once.
     """
-    loaded = settings_from(flags, agent_of(ctx))
+    loaded = (editor_settings if for_editors else settings_from)(flags, agent_of(ctx))
     if is_opened and not (loaded.settings.page and loaded.settings.rest):
         raise click.UsageError("--open opens the page, and that is turned off; leave one of them out", ctx)
     from turnwire.cli.daemon import run_daemon
 
-    run_daemon(loaded, as_json=as_json, is_opened=is_opened)
+    run_daemon(loaded, as_json=as_json, is_opened=is_opened, for_editors=for_editors)

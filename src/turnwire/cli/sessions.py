@@ -1,28 +1,39 @@
-"""`turnwire sessions`, `archive` and `export`: what sessions there are, which are put away, all of one in a file.
+"""`turnwire sessions`, `archive`, `attach` and `tail`: the list of sessions, and one session as text or as events.
 
-A log is read piece by piece, so that it does not have to fit into memory.
+`attach` and `tail` follow a session over as many connections as necessary, until it is closed or Ctrl-C.
 """
 
 from __future__ import annotations
 
-import os
-import secrets
-import stat
+import signal
 import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import aclosing, closing, contextmanager
-from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
 
+import anyio
 import click
+import msgspec
+from msgspec import Raw, Struct
 
 from turnwire.cli.commands import Command, sendable_folder
-from turnwire.cli.completion import session_ids
-from turnwire.cli.failure import tell
-from turnwire.cli.output import TerminalJson, in_bytes, print_json, print_table, progress
-from turnwire.cli.reach import Reach, list_sessions, run, tell_daemon, with_reach
-from turnwire.cli.record import redaction_options, rules_of
-from turnwire.client.http import Http, segment
+from turnwire.cli.output import (
+    ago,
+    print_json,
+    print_json_text,
+    print_table,
+    printable,
+    tell,
+)
+from turnwire.cli.reach import LAST, Reach, list_sessions, open_http, run, session_ids, tell_daemon, with_reach
+from turnwire.cli.screen import TextScreen
+from turnwire.client.arguments import to_raw
+from turnwire.client.http import segment
+from turnwire.client.port import NewPrompt
+from turnwire.client.remote import RemoteDaemon
+from turnwire.client.stream import EventStream, Frame
+from turnwire.ids import PermissionId, SessionId
+from turnwire.session.events import PermissionRequested, PermissionResolved
 
 SESSIONS_EXAMPLES = """
 turnwire sessions                  every session, the newest first
@@ -35,12 +46,6 @@ turnwire sessions --json | jq -r '.sessionId'
 ARCHIVE_EXAMPLES = """
 turnwire archive SESSION           lists leave it out; a prompt brings it back
 turnwire archive SESSION --undo
-"""
-EXPORT_EXAMPLES = """
-turnwire export SESSION -o session.ndjson     every event, a JSON line each
-turnwire export SESSION | gzip > session.gz
-turnwire export SESSION --stored -o session.stored   as it is stored, for `turnwire verify`
-turnwire export SESSION -o session.ndjson --redact all     to be given away; `turnwire replay` plays it
 """
 
 
@@ -79,7 +84,10 @@ def sessions(
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
     shown = (entry.get(name) for name in ("sessionId", "state", "updatedAt", "title", "cwd"))
-    return tuple("-" if each is None else str(each) for each in shown)
+    cells = ["-" if each is None else str(each) for each in shown]
+    if sys.stdout.isatty():
+        cells[2] = ago(cells[2])
+    return tuple(cells)
 
 
 @click.command(cls=Command, examples=ARCHIVE_EXAMPLES)
@@ -92,100 +100,124 @@ def archive(reach: Reach, session: str, undo: bool) -> None:
     tell(f"{'took back' if undo else 'archived'} {session}")
 
 
-@click.command(cls=Command, examples=EXPORT_EXAMPLES)
-@click.argument("session", shell_complete=session_ids)
-@click.option("-o", "--output", metavar="FILE", help="The file to write; `-` is stdout.  [default: stdout]")
-@click.option("--stored", is_flag=True, help="Every event byte for byte as it is stored, with secrets.")
-@redaction_options("nothing")
+# -- `turnwire attach` and `tail` ---------------------------------------------------------------------------------
+
+
+ATTACH_EXAMPLES = """
+turnwire attach SESSION                      all of it, then live; Ctrl-C leaves
+turnwire attach SESSION --live               only what happens from now on
+turnwire attach SESSION --prompt "go on"     send this, and stay
+"""
+TAIL_EXAMPLES = """
+turnwire tail SESSION                        every event, then live; Ctrl-C ends
+turnwire tail SESSION --after 120            what comes after event 120
+turnwire tail SESSION --until-now | wc -l    what is there, and no more
+turnwire tail SESSION --json | jq 'select(.type == "turn_complete")'
+"""
+
+
+@click.command(cls=Command, examples=ATTACH_EXAMPLES)
+@click.argument("session", default=LAST, shell_complete=session_ids)
+@click.option("--live", is_flag=True, help="Leave out what happened before.")
+@click.option("--prompt", "text", metavar="TEXT", help="Send this prompt, then stay.")
 @with_reach
-def export(
-    reach: Reach, session: str, output: str | None, stored: bool, redact: tuple[str, ...], no_redact: bool
-) -> None:
-    """Write the whole log of a session to a file."""
-    rules = rules_of(redact, no_redact, ())
-    if stored and rules:
-        raise click.UsageError("--stored is byte for byte, so that it can be verified; leave out --redact")
-    path = f"/session/{segment(session)}/export{'/stored' if stored else ''}"
-    if output in (None, "-"):
-        if sys.stdout.isatty():
-            run(reach, lambda http: _copy(http, path, TerminalJson(), rules))
+def attach(reach: Reach, session: str, live: bool, text: str | None) -> None:
+    """Show a session: what happened, then what happens."""
+    if text is not None and not text.strip():
+        raise click.UsageError("there is no prompt; give --prompt some words, or leave it out")
+    anyio.run(until_ctrl_c, _attach, reach, SessionId(session), live, text)
+
+
+async def _attach(reach: Reach, session_id: SessionId, live: bool, text: str | None) -> None:
+    screen = TextScreen(whole=True, session_id=session_id)
+    unanswered: dict[PermissionId, tuple[int, PermissionRequested]] = {}
+    async with open_http(reach) as http:
+        await http.capabilities(patient=False)
+        session = await RemoteDaemon(http).find(session_id)
+        if text is not None:
+            await session.prompt(NewPrompt(to_raw(text)))
+        try:
+            async with aclosing(session.follow(session.start if live else 0)) as pages:
+                async for page in pages:
+                    for offset, event in enumerate(page.events, page.offset - len(page.events) + 1):
+                        if isinstance(event, PermissionRequested) and offset < session.start:
+                            unanswered[event.request_id] = (offset, event)
+                            continue
+                        if isinstance(event, PermissionResolved):
+                            unanswered.pop(event.request_id, None)
+                        screen.show(offset, event)
+                    if page.offset >= session.start:
+                        # Of the past, only open requests still show how to answer them.
+                        for offset, event in unanswered.values():
+                            screen.show(offset, event)
+                        unanswered.clear()
+        finally:
+            # The next writer finds the terminal clean.
+            screen.pause()
+
+
+@click.command(cls=Command, examples=TAIL_EXAMPLES)
+@click.argument("session", default=LAST, shell_complete=session_ids)
+@click.option("--after", type=click.IntRange(min=0), default=0, help="The event to begin after.  [default: 0]")
+@click.option("--until-now", is_flag=True, help="End at the event that is the newest now.")
+@click.option("--json", "as_json", is_flag=True, help="Print whole envelopes, a JSON line each.")
+@with_reach
+def tail(reach: Reach, session: str, after: int, until_now: bool, as_json: bool) -> None:
+    """Print the raw events of a session: number, type and content, a line each."""
+    anyio.run(until_ctrl_c, _tail, reach, SessionId(session), after, until_now, as_json)
+
+
+async def _tail(reach: Reach, session_id: SessionId, after: int, until_now: bool, as_json: bool) -> None:
+    async with open_http(reach) as http:
+        await http.capabilities(patient=False)
+        found = await RemoteDaemon(http).find(session_id)
+        if until_now and after >= found.start:
             return
-        to = sys.stdout.buffer
-        with progress("exporting") as say:
-            run(reach, lambda http: _copy(http, path, to, rules, say))
-        return
-    with whole_file(output) as file, progress("exporting") as say:
-        size = run(reach, lambda http: _copy(http, path, file, rules, say))
-    tell(f"wrote {size} bytes to {output}")
+        stream = EventStream(http, session_id, found.epoch, after)
+        await _print_frames(stream, found.start if until_now else None, as_json)
 
 
-class _Sink(Protocol):
-    """What takes a file piece by piece."""
-
-    def write(self, piece: bytes, /) -> int: ...
-
-
-async def _copy(
-    http: Http,
-    path: str,
-    to: BinaryIO | TerminalJson,
-    rules: Sequence[str],
-    say: Callable[[str], None] = lambda _: None,
-) -> int:
-    size = await (_copy_redacted(http, path, to, rules, say) if rules else _pass_on(http, path, to, say))
-    to.flush()
-    return size
+async def _print_frames(stream: EventStream, last: int | None, as_json: bool) -> None:
+    async with aclosing(stream.frames()) as batches:
+        async for batch in batches:
+            for frame in batch:
+                if frame.id is not None:
+                    if as_json:
+                        print_json_text(frame.envelope)
+                    else:
+                        click.echo(_line(frame))
+                    if frame.id == last:
+                        return
+            sys.stdout.flush()
 
 
-async def _copy_redacted(http: Http, path: str, to: _Sink, rules: Sequence[str], say: Callable[[str], None]) -> int:
-    """Once all of it is there: only then is known what must be taken out."""
-    from turnwire.recording.redaction import Redactor, Rule
-    from turnwire.recording.second_look import Spool
-
-    with closing(Spool(Redactor([Rule(each) for each in rules], os.environ))) as spool:
-        await _pass_on(http, path, spool, say)
-        return sum(to.write(line) for line in spool.lines())
+class _Content(Struct):
+    data: Raw
 
 
-async def _pass_on(http: Http, path: str, to: _Sink, say: Callable[[str], None]) -> int:
-    size = 0
-    async with aclosing(http.stream(path)) as pieces:
-        async for piece in pieces:
-            size += to.write(piece)
-            say(f"exporting: {in_bytes(size)}")
-    return size
+def _line(frame: Frame) -> str:
+    content = msgspec.json.decode(frame.envelope, type=_Content).data
+    return printable(f"{frame.id}\t{frame.type}\t{bytes(content).decode()}")
 
 
-@contextmanager
-def whole_file(path: str) -> Generator[BinaryIO]:
-    """A file that is at `path` once the block has ended without an error. Raises `OSError` with the user's path."""
-    mode = _mode(path)
-    if mode is not None and not stat.S_ISREG(mode):
-        with open(path, "wb") as direct:
-            yield direct
-        return
-    target = Path(os.path.realpath(path))
-    # In the same folder, so that it can take the target's place in one step.
-    unfinished = target.with_name(f".turnwire-{secrets.token_hex(8)}.part")
-    try:
-        file = unfinished.open("xb")
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from None
-    try:
-        with file:
-            if mode is not None:
-                os.fchmod(file.fileno(), stat.S_IMODE(mode))
-            yield file
-        unfinished.replace(target)
-    except BaseException as error:
-        unfinished.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename in (None, str(unfinished)):
-            raise OSError(error.errno, error.strerror, path) from None
-        raise
+async def until_ctrl_c(function: Callable[..., Awaitable[None]], *args: Any) -> None:
+    """Run a coroutine and cancel it at Ctrl-C. Raises `KeyboardInterrupt` then.
 
+    The interpreter cancels once, and code that waits at that instant may mistake it for its own timeout.
+    """
+    interrupted = False
 
-def _mode(path: str) -> int | None:
-    try:
-        return os.stat(path).st_mode
-    except FileNotFoundError:
-        return None
+    async def hear(scope: anyio.CancelScope) -> None:
+        nonlocal interrupted
+        with anyio.open_signal_receiver(signal.SIGINT) as signals:
+            async for _ in signals:
+                interrupted = True
+                scope.cancel()
+                return
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(hear, tasks.cancel_scope)
+        await function(*args)
+        tasks.cancel_scope.cancel()
+    if interrupted:
+        raise KeyboardInterrupt

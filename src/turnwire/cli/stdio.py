@@ -1,7 +1,8 @@
-"""`turnwire stdio`: turnwire as an agent on stdin and stdout, for an editor.
+"""`turnwire stdio`: an ACP agent on stdin and stdout, for an editor. Every frame is relayed to a daemon.
 
-It hosts an agent's command with a log of its own, or carries every frame to a daemon. Nothing but ACP is ever on
-stdout; what it has to say goes to stderr.
+The daemon is the one of the agent's data folder, which is started if it does not run, or the one of `--daemon`.
+Editors of one folder share its daemon. A daemon that was started here ends by itself (`turnwire.cli.daemon`). Only
+ACP is written to stdout; messages for the user go to stderr.
 """
 
 from __future__ import annotations
@@ -25,16 +26,15 @@ turnwire stdio --daemon https://agents.example --session SESSION   one session o
 
 USED = frozenset({"cwd", "protocol", "turn_complete", "ready_timeout", "log_format", "log_level"})
 UNUSED = frozenset(each.name for group in (Listening, Access, ForClients) for each in fields(group)) - USED
-"""Settings that are about listening, which this does not do."""
-
+"""Settings of the listener, which is always a free port of the loopback interface here."""
 FOR_DAEMON = frozenset({"agents", "data", "limits", "config", "log_format", "log_level"})
-"""Flags that mean something when the daemon runs elsewhere."""
+"""Flags that can be combined with --daemon."""
 
 
 @click.command(
     cls=WithAgent, examples=EXAMPLES, params=[each for each in setting_options() if each.name not in UNUSED]
 )
-@click.option("--daemon", metavar="URL", help="Carry everything to this daemon, instead of hosting an agent.")
+@click.option("--daemon", metavar="URL", help="The daemon to use, instead of the one of the data folder.")
 @click.option("--session", metavar="ID", help="With --daemon: a new session is this one instead.")
 @click.option("--token-file", metavar="FILE", help="With --daemon: a file with a token; else TURNWIRE_TOKEN.")
 @click.pass_context
@@ -43,21 +43,19 @@ def stdio(
 ) -> None:
     """Be an agent on stdin and stdout, for an editor.
 
-    Sessions are kept, so an editor that was restarted can load them. When stdin ends, running turns get time to end
-    (limit drain_s) and the process ends with them; what does not end in time is ended.
+    The agent runs in a daemon of its data folder, which is started if needed and shared by all editors of that
+    folder. Turns continue when the editor closes. The daemon ends soon after its last client and turn.
     """
     agent = agent_of(ctx)
-    named: tuple[str, ...] = flags.get("agents") or ()
     if daemon is None:
         if session is not None or token_file is not None:
             raise click.UsageError("--session and --token-file are for --daemon URL; give that, too", ctx)
-        from turnwire.cli.stdio_host import run_host
+        from turnwire.cli.relay import relay_to_folder
 
-        run_host(flags, agent)
+        relay_to_folder(flags, agent)
         return
-    foreign = [
-        each for each, value in flags.items() if value not in (None, ()) and each not in (*FOR_DAEMON, "agents")
-    ]
+    named: tuple[str, ...] = flags.pop("agents", None) or ()
+    foreign = [each for each, value in flags.items() if value not in (None, ()) and each not in FOR_DAEMON]
     if foreign:
         raise click.UsageError(f"{foreign[0]} is a setting of the daemon; leave it out, or leave --daemon out", ctx)
     if len(named) > 1 or any("=" in each for each in named):
@@ -66,5 +64,4 @@ def stdio(
         raise click.UsageError("the daemon has its own agent; give either --daemon or an agent's command", ctx)
     from turnwire.cli.relay import relay_to_daemon
 
-    del flags["agents"]
     relay_to_daemon(daemon, session, token_file, flags, agent=next(iter(named), None))

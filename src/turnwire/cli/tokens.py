@@ -1,7 +1,7 @@
-"""`turnwire token`, `login`, `open` and `share`: credentials for programs, browsers, and those who watch.
+"""`turnwire token`, `login`, `open` and `share`: credentials for programs, browsers and observers.
 
-The daemon is asked; if none answers, what it keeps is changed (`turnwire.cli.kept_credentials`). A secret is
-printed once, to stdout, and nothing else is.
+The daemon handles the command; if none answers, its stored credentials are changed (`turnwire.cli.credentials`). A
+secret is printed once, to stdout, and nothing else is.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ import anyio
 import click
 from msgspec import Struct, to_builtins
 
-from turnwire.cli.browser import start_browser
 from turnwire.cli.commands import Command, Group
-from turnwire.cli.completion import session_ids
-from turnwire.cli.failure import tell
-from turnwire.cli.kept_credentials import kept_tokens
-from turnwire.cli.output import moment, print_json, print_table
-from turnwire.cli.reach import Reach, ask, tell_daemon, with_reach
+from turnwire.cli.credentials import kept_tokens, start_browser
+from turnwire.cli.output import moment, print_json, print_table, tell
+from turnwire.cli.reach import Reach, ask, session_ids, tell_daemon, with_reach
 from turnwire.client.http import segment
 from turnwire.errors import DaemonUnreachable
 from turnwire.ids import SessionId
@@ -99,7 +96,7 @@ def token() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @with_reach
 def create(reach: Reach, name: str, role: str, session: str | None, expires: str | None, as_json: bool) -> None:
-    """Make a token. It is printed once, and nobody can ask for it again."""
+    """Make a token. It is printed once and cannot be shown again."""
     seconds = None if expires is None else _seconds(expires, "--expires")
     body = {"name": name, "role": role, "sessionId": session, "expiresInS": seconds}
 
@@ -121,7 +118,7 @@ def create(reach: Reach, name: str, role: str, session: str | None, expires: str
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @with_reach
 def list_tokens(reach: Reach, as_json: bool) -> None:
-    """The credentials that are valid now, without their secrets."""
+    """List the valid credentials, without their secrets."""
 
     async def offline(tokens: Tokens) -> _List:
         shown = [to_builtins(each) for each in await tokens.list()]
@@ -157,7 +154,7 @@ def login(reach: Reach) -> None:
 def open(reach: Reach, is_printed: bool) -> None:
     """Open the page in the browser, logged in.
 
-    A link that works once is made for it. It is printed only if that is asked for, or if no browser can be started.
+    A one-time link is created for it. It is printed only on request, or if no browser can be started.
     """
     link = ask(reach, "POST", "/login-link", shape=_Link).url
     if is_printed:
@@ -183,8 +180,8 @@ def share(
 ) -> None:
     """Print a link by which others watch one session, and can do nothing else.
 
-    It opens as often as they like until it expires or is revoked. Whoever has it sees all that the session has
-    said and will say.
+    It opens any number of times until it expires or is revoked. Everyone who has it sees everything in the session,
+    past and future.
     """
     if (lifetime is not None) + is_list + (revoke is not None) > 1:
         raise click.UsageError("give one of --for, --list and --revoke")
@@ -222,7 +219,7 @@ def _print_shares(shares: list[_Share], *, as_json: bool) -> None:
 def _online_or_not(
     reach: Reach, online: Callable[[], Result], offline: Callable[[Tokens], Awaitable[Result]]
 ) -> Result:
-    """By the daemon if one answers, else where it keeps its credentials."""
+    """Run at the daemon if one answers, else on its stored credentials."""
     try:
         return online()
     except DaemonUnreachable as unreachable:

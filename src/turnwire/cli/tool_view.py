@@ -1,9 +1,9 @@
-"""A tool call as a person reads it: mark and title, output, changes as a coloured diff, images that it shows.
+"""A tool call for people: mark and title, output, changes as a coloured diff, and images.
 
-Everything is bounded, and says how much more there is. What the agent says is only text here: it cannot steer the
-terminal. An image is drawn where the terminal surely can, else one line says what it is; so it is with sounds and
-files. Terminals are known by what they put into the environment; inside of a multiplexer none is trusted, because
-what it passes on is not known.
+All output is bounded, and shows how much more there is. The agent's text is only text here: it cannot control the
+terminal. An image is drawn if the terminal surely supports it; otherwise one line describes it, as for sounds and
+files. Terminals are recognized by their environment variables; inside a multiplexer none is trusted, because it is
+unknown which sequences it forwards.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from rich.text import Text
 
 from turnwire.cli.output import printable
 from turnwire.client.tool_call import ToolCall
-from turnwire.core.translate.tools import sanitized
+from turnwire.projections.translate.tools import sanitized
 
 LONGEST = 100
-"""Characters of a title or a plan's entry that are shown."""
+"""Maximum characters of a title or a plan's entry."""
 OUTPUT_LINES = 12
-"""Lines of what a finished tool gave."""
+"""Maximum lines of a finished tool's output."""
 DIFF_LINES = 60
-"""Lines of a change; who is asked to allow it is shown more."""
+"""Maximum lines of a completed change. A change that needs the user's permission is shown whole."""
 WIDEST = 400
-"""Characters of a line."""
+"""Maximum characters of a line."""
 MARKS = {"completed": "✓", "failed": "✗", "cancelled": "-"}
 OUTPUTS = ("formatted_output", "output", "stdout", "text")
-"""By which names agents give what a command wrote, if they show it nowhere else."""
+"""Member names of a command's output in agents that show it nowhere else."""
 
 
 def short(text: str) -> str:
-    """A text in one line."""
+    """Return a text in one line."""
     line = " ".join(printable(text).split())
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
 
 def tool_line(call: ToolCall) -> str:
-    """How a finished tool call ended. A command that did not end with 0 has failed, whatever the agent calls it."""
+    """Return the line of a finished tool call. A command with a nonzero exit code has failed in any case."""
     code, signal = call.exit_code, call.signal
     has_failed = bool(code) or signal is not None
     mark = MARKS["failed"] if has_failed and call.status == "completed" else MARKS.get(call.status, "?")
@@ -51,7 +51,7 @@ def tool_line(call: ToolCall) -> str:
 
 
 def tool_details(call: ToolCall) -> Text | None:
-    """What a finished call shows below its line; none if nothing."""
+    """Return the details below the line of a finished call, or `None`."""
     parts = [diff_text(call.diff, DIFF_LINES)] if call.diff else []
     for terminal in call.terminals:
         parts += [_dim(bounded(_lines(terminal.output), OUTPUT_LINES, keep_end=True))] if terminal.output else []
@@ -61,11 +61,11 @@ def tool_details(call: ToolCall) -> Text | None:
     return Text("\n").join(parts) if parts else None
 
 
-def diff_text(diff: str, most: int) -> Text:
-    """A unified diff in colour, a line indented by two."""
+def diff_text(diff: str, most: int | None = None) -> Text:
+    """Return a unified diff in colour, lines indented by two; all of it without `most`."""
     lines = [each for each in _lines(diff) if not each.startswith(("diff --git ", "index "))]
     shown = Text()
-    for number, line in enumerate(bounded(lines, most)):
+    for number, line in enumerate(lines if most is None else bounded(lines, most)):
         shown.append(("\n" if number else "") + "  " + line, style=_style(line))
     return shown
 
@@ -78,7 +78,9 @@ def _style(line: str) -> str:
 
 
 def bounded(lines: Sequence[str], most: int, *, keep_end: bool = False) -> list[str]:
-    """At most so many lines, and how many more there are: of what a command wrote the end says most."""
+    """Return at most `most` lines, and how many more there are: the end of a command's output is the most
+    informative part.
+    """
     cut = [each if len(each) <= WIDEST else each[: WIDEST - 1] + "…" for each in lines]
     if len(cut) <= most:
         return cut
@@ -87,12 +89,12 @@ def bounded(lines: Sequence[str], most: int, *, keep_end: bool = False) -> list[
 
 
 def indented(lines: Sequence[str], style: str = "") -> Text:
-    """Lines below another one."""
+    """Return lines indented below another one."""
     return Text("\n".join(f"  {each}" for each in lines), style=style)
 
 
 def unfenced(text: str) -> str:
-    """Text without the code fence that some agents put around all of it."""
+    """Return the text without the code fence that some agents put around all of it."""
     lines = text.strip("\n").split("\n")
     if len(lines) > 1 and lines[0].startswith("```") and lines[-1].strip() == "```":
         return "\n".join(lines[1:-1])
@@ -116,9 +118,9 @@ def _raw_output(given: Any) -> str:
 
 KITTY, ITERM = "kitty", "iterm"
 PIECE = 4096
-"""Characters of base64 in one message of the protocol of kitty."""
+"""Base64 characters per message of kitty's protocol."""
 LARGEST = 8 * 1024 * 1024
-"""Bytes of an image that is drawn."""
+"""Maximum bytes of an image that is drawn."""
 PNG = "image/png"
 
 
@@ -126,7 +128,7 @@ PNG = "image/png"
 
 
 def graphics(environment: Mapping[str, str]) -> str | None:
-    """By which protocol the terminal shows images; none if it is not known to."""
+    """Return the terminal's image protocol, or `None` if none is known."""
     term, program = environment.get("TERM", ""), environment.get("TERM_PROGRAM", "")
     if environment.get("TMUX") or term.startswith(("screen", "tmux")):
         return None
@@ -136,7 +138,7 @@ def graphics(environment: Mapping[str, str]) -> str | None:
 
 
 class InlineImage:
-    """An image as one of the protocols has it."""
+    """An image encoded for one of the protocols."""
 
     def __init__(self, protocol: str, data: str) -> None:
         self._protocol = protocol
@@ -144,13 +146,13 @@ class InlineImage:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         sequence = "".join(_kitty(self._data) if self._protocol == KITTY else _iterm(self._data))
-        # A control segment is passed on as it is, and has no width.
+        # A control segment is written unchanged, and has no width.
         yield Segment(sequence, None, [(ControlType.BELL,)])
         yield Segment.line()
 
 
 def block_view(block: Mapping[str, Any], *, draws: bool) -> RenderableType:
-    """A content block that is no text. `draws`: it goes to a terminal."""
+    """Return a content block other than text. `draws`: it goes to a terminal."""
     kind, data = str(block.get("type", "content")), str(block.get("data") or "")
     protocol = graphics(os.environ) if draws else None
     size = _size(data)
@@ -175,7 +177,7 @@ def _said(kind: str, block: Mapping[str, Any], size: int | None) -> Iterator[str
 
 
 def _size(data: str) -> int | None:
-    """Bytes of base64; none if it is not that."""
+    """Return the size of base64 data in bytes, or `None` if it is invalid."""
     try:
         return len(base64.b64decode(data, validate=True)) if data else None
     except (binascii.Error, ValueError):

@@ -1,19 +1,20 @@
-"""`turnwire queue`, `cancel` and `settle`: what a person does about turns that wait or run. The daemon decides."""
+"""`turnwire queue`, `cancel`, `settle` and `explain`: queued and running turns, and the reason why one is stuck."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import click
 from msgspec import Struct
+from rich.text import Text
 
 from turnwire.cli.commands import Command
-from turnwire.cli.completion import queued_prompts, session_ids
-from turnwire.cli.failure import tell
-from turnwire.cli.output import moment, print_json, print_table
-from turnwire.cli.reach import Reach, ask, tell_daemon, with_reach
+from turnwire.cli.output import moment, print_block, print_json, print_table, printable, tell
+from turnwire.cli.permissions import answer_command, details, open_permissions, subject
+from turnwire.cli.reach import LAST, Reach, ask, queued_prompts, session_ids, tell_daemon, with_reach
 from turnwire.client.http import segment
+from turnwire.client.permission import PermissionRequest
 
 QUEUE_EXAMPLES = """
 turnwire queue SESSION                          what waits, the next one first
@@ -34,7 +35,7 @@ class Queue(Struct, rename="camel"):
 
 
 def read_queue(reach: Reach, session: str) -> Queue:
-    """The queue of a session."""
+    """Return the queue of a session."""
     return ask(reach, "GET", _path(session), shape=Queue)
 
 
@@ -140,7 +141,7 @@ class _Turn(Struct):
 def cancel(reach: Reach, session: str, prompt: str | None) -> None:
     """Stop the running turn, or one that is named."""
     path = f"/session/{segment(session)}"
-    # The daemon takes a cancel that meets nothing, so that it can be sent twice; a person wants to know.
+    # The daemon accepts a cancel without a turn, so that it can be sent twice; a person wants to know.
     named = "current" if prompt is None else segment(prompt)
     found = ask(reach, "GET", f"{path}/turns/{named}", shape=_Turn)
     tell_daemon(reach, "POST", f"{path}/cancel", {} if prompt is None else {"promptId": prompt})
@@ -162,3 +163,151 @@ def settle(reach: Reach, session: str, prompt: str) -> None:
     """End a turn whose agent never said that it ended."""
     tell_daemon(reach, "POST", f"/session/{segment(session)}/settle", {"promptId": prompt})
     tell("settled; what the agent still says is kept and marked as late")
+
+
+# -- `turnwire explain` -------------------------------------------------------------------------------------------
+
+
+EXAMPLES = """
+turnwire explain SESSION           why does nothing happen?
+turnwire explain SESSION --json    all that is known, for a report
+"""
+LONGEST = 300
+"""Maximum characters of a frame."""
+
+
+class Agent(Struct, frozen=True, rename="camel"):
+    """The agent's side in the answer of `GET …/explain`."""
+
+    connected: bool = False
+    opened: str | None = None
+    refused: list[str] = []
+    pid: int | None = None
+    open_requests: int = 0
+    breaches: dict[str, int] = {}
+    strays: dict[str, int] = {}
+    last_received: list[str] = []
+    last_sent: list[str] = []
+    broken_lines: list[str] = []
+    stderr_tail: str | None = None
+
+
+class Explanation(Struct, rename="camel"):
+    """The state of a session."""
+
+    state: str
+    suspected_complete: bool = False
+    reasons: list[str] = []
+    prompt_id: str | None = None
+    quiet_s: float | None = None
+    tools_in_flight: list[str] = []
+    queued: list[str] = []
+    background: list[dict[str, Any]] = []
+    agent: Agent = Agent()
+    clients: dict[str, str] = {}
+    """Attached clients, present or not."""
+    attended: bool = True
+    """True if a client that could answer is present."""
+
+
+class Finding(NamedTuple):
+    """A reason why the session is stuck, and what to do about it."""
+
+    words: str
+    next: str | None = None
+    details: Text | None = None
+    """Shown between the two."""
+
+
+@click.command(cls=Command, examples=EXAMPLES)
+@click.argument("session", default=LAST, shell_complete=session_ids)
+@click.option("--json", "as_json", is_flag=True, help="Print all that is known as JSON.")
+@with_reach
+def explain(reach: Reach, session: str, as_json: bool) -> None:
+    """Say why a session is stuck, and what to do next."""
+    path = f"/session/{segment(session)}/explain"
+    if as_json:
+        print_json(ask(reach, "GET", path, shape=dict[str, Any]))
+        return
+    known = ask(reach, "GET", path, shape=Explanation)
+    permissions, queue = open_permissions(reach, session), read_queue(reach, session)
+    click.echo(f"session {session}: {known.state}{_quiet(known)}")
+    for number, each in enumerate(findings(session, known, permissions, queue), 1):
+        click.echo(f"{number}. {printable(each.words)}")
+        if each.details is not None:
+            print_block(each.details)
+        if each.next is not None:
+            click.echo(f"   next: {printable(each.next)}")
+    for name, value in _evidence(known):
+        click.echo(f"{name}: {printable(value)}")
+
+
+def findings(session: str, known: Explanation, permissions: list[PermissionRequest], queue: Queue) -> list[Finding]:
+    """Return the reasons why the session is stuck, the likeliest cause first."""
+    found = [*_waits_for_people(session, permissions, queue), *_waits_for_agent(session, known, bool(permissions))]
+    if found:
+        return found
+    if known.state == "idle":
+        return [Finding("nothing is stuck: no turn runs", f'turnwire prompt -s {session} "..."')]
+    return [Finding("nothing looks stuck: the agent works", f"turnwire attach {session}")]
+
+
+def _waits_for_people(session: str, permissions: list[PermissionRequest], queue: Queue) -> Iterator[Finding]:
+    for each in permissions:
+        yield Finding(f"the agent waits for an answer: {subject(each)}", answer_command(each), details(each))
+    if queue.held and queue.prompts:
+        count, why = len(queue.prompts), queue.held_reason or "no reason"
+        yield Finding(f"the queue is held ({why}), {count} prompts wait", f"turnwire queue {session} release")
+
+
+def _waits_for_agent(session: str, known: Explanation, is_asked: bool) -> Iterator[Finding]:
+    if known.prompt_id is None:
+        return
+    cancel, settle = (f"turnwire {each} {session} {known.prompt_id}" for each in ("cancel", "settle"))
+    because = "; ".join(known.reasons)
+    if known.suspected_complete:
+        yield Finding(f"the turn may be over although the agent never said so: {because}", settle)
+    if known.state == "cancelling":
+        yield Finding("a cancel was asked for and is not confirmed; harder means follow by themselves", settle)
+    elif not known.agent.connected:
+        why = because or "it is being started, or cannot be"
+        yield Finding(f"the agent is not there; {why}", "turnwire doctor")
+    elif known.tools_in_flight and not is_asked:
+        yield Finding(f"a tool call is not finished: {', '.join(known.tools_in_flight)}", cancel)
+    elif known.agent.open_requests and not known.suspected_complete and not is_asked:
+        yield Finding(f"the agent has not answered {known.agent.open_requests} of our requests", cancel)
+
+
+def _quiet(known: Explanation) -> str:
+    return "" if known.quiet_s is None else f", nothing has happened for {known.quiet_s:.0f} s"
+
+
+def _memory(agent: Agent) -> Iterator[tuple[str, str]]:
+    if agent.opened == "lost":
+        yield "its memory", "gone: it came back without it, and began the session anew"
+    for each in agent.refused:
+        yield "it refused to bring the session back by", each
+
+
+def _evidence(known: Explanation) -> Iterator[tuple[str, str]]:
+    agent = known.agent
+    yield "agent", f"process {agent.pid or 'unknown'}, {'there' if agent.connected else 'not there'}"
+    yield from _memory(agent)
+    if known.prompt_id is not None:
+        yield "turn", known.prompt_id
+    if known.queued:
+        yield "queued", ", ".join(known.queued)
+    for each in known.background:
+        yield "in the background", f"{each.get('kind')} {each.get('id') or ''}".rstrip()
+    for name, counted in (("broken lines", agent.breaches), ("frames for nobody", agent.strays)):
+        if counted:
+            yield name, ", ".join(f"{count}x {reason}" for reason, count in counted.items())
+    present = "one of them is there" if known.attended else "none of them is there"
+    yield "clients", f"{len(known.clients)} attached, {present}" if known.clients else "none attached"
+    for name, frames in (("last from the agent", agent.last_received), ("last to the agent", agent.last_sent)):
+        if frames:
+            yield name, frames[-1][:LONGEST]
+    if agent.broken_lines:
+        yield "its last broken line", agent.broken_lines[-1][:LONGEST]
+    if agent.stderr_tail:
+        yield "last words of the agent before", agent.stderr_tail[-LONGEST:]

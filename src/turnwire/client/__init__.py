@@ -1,4 +1,4 @@
-"""The client half of the SDK: connect to an agent or a daemon, prompt, hear every update, await every end."""
+"""Client SDK: connect to an agent or a daemon, prompt, receive every update, await every end."""
 
 from turnwire.client.client import Client, connect
 from turnwire.client.daemon_client import (

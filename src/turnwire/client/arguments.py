@@ -1,8 +1,8 @@
-"""What a program gives the SDK, checked before anything is asked for it.
+"""Validation of the arguments that a program passes to the SDK, before they are used.
 
-Nothing checks the types of a running program, so values of any type come in; they go out in the types that the
-log and JSON hold, and mean what they meant. What cannot be kept there is refused with `LocalProtocolError`, which
-says what to give. No message id is made: messages are named by those who keep them.
+Python does not check types at run time, so values of any type may arrive. They are converted, without a change of
+meaning, to the types that the log and JSON hold. A value that cannot be stored raises `LocalProtocolError`, which
+names what to pass. No message id is created here: the store of the messages assigns them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, TypeAlias, cast
 
 from msgspec import Raw, Struct
 
-from turnwire.core.inputs import WhenBusy
 from turnwire.errors import LocalProtocolError
 from turnwire.ids import RequestId
+from turnwire.session.inputs import WhenBusy
 from turnwire.wire.jsonrpc import raw
 
 Block: TypeAlias = Mapping[str, Any] | Struct
@@ -23,7 +23,7 @@ Content: TypeAlias = str | Sequence[Block]
 
 
 def to_raw(content: Content) -> Raw:
-    """The blocks of a prompt. Raises `LocalProtocolError` if there is none, or one is neither dict nor struct."""
+    """Return a prompt's blocks. Raises `LocalProtocolError` if there is none, or one is no dict or struct."""
     if isinstance(content, str):
         return to_json([{"type": "text", "text": to_text(content, "a prompt")}], "a prompt")
     blocks = to_list(content, "a prompt is a text or a list of content blocks")
@@ -38,7 +38,7 @@ def to_raw(content: Content) -> Raw:
 
 
 def to_text(value: object, what: str) -> str:
-    """A text. `what` names it to the caller. Raises `LocalProtocolError`."""
+    """Return a text. `what` is its name in errors. Raises `LocalProtocolError`."""
     if not isinstance(value, str):
         raise LocalProtocolError(f"{what} is a text; give a str", given=type(value).__name__)
     try:
@@ -47,17 +47,17 @@ def to_text(value: object, what: str) -> str:
         raise LocalProtocolError(
             f"{what} has half a character (a surrogate); give text that UTF-8 can hold"
         ) from None
-    # JSON is written of plain texts only, not of types that are made from them.
+    # JSON encodes plain strings only, not instances of subclasses.
     return str.__str__(value)
 
 
 def to_key(value: object) -> str | None:
-    """An idempotency key, or none. Raises `LocalProtocolError`."""
+    """Return an idempotency key or `None`. Raises `LocalProtocolError`."""
     return None if value is None else to_text(value, "`key`")
 
 
 def to_request_id(value: object) -> RequestId:
-    """A JSON-RPC id. Raises `LocalProtocolError`."""
+    """Return a JSON-RPC id. Raises `LocalProtocolError`."""
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value)
     if isinstance(value, str):
@@ -66,7 +66,7 @@ def to_request_id(value: object) -> RequestId:
 
 
 def to_place(value: object) -> int:
-    """A place in the queue. Raises `LocalProtocolError`."""
+    """Return a position in the queue. Raises `LocalProtocolError`."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise LocalProtocolError(
             "`place` is a whole number; give 0 for the front of the queue", given=type(value).__name__
@@ -75,7 +75,7 @@ def to_place(value: object) -> int:
 
 
 def to_when_busy(value: object) -> WhenBusy | None:
-    """What to do while another turn runs; none is for the daemon to say. Raises `LocalProtocolError`."""
+    """Return the policy while another turn runs; `None` means the daemon's default. Raises `LocalProtocolError`."""
     if value is None:
         return None
     try:
@@ -86,7 +86,9 @@ def to_when_busy(value: object) -> WhenBusy | None:
 
 
 def to_list(value: object, rule: str) -> list[object]:
-    """A list of dicts or structs. `rule` tells the caller what is taken. Raises `LocalProtocolError`."""
+    """Return a list of dicts or structs. `rule` describes the accepted values in errors. Raises
+    `LocalProtocolError`.
+    """
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
         raise LocalProtocolError(f"{rule}; give such a list", given=type(value).__name__)  # pyright: ignore[reportUnknownArgumentType] of any type
     found = cast("Iterable[object]", value)
@@ -94,7 +96,7 @@ def to_list(value: object, rule: str) -> list[object]:
 
 
 def to_json(value: object, what: str) -> Raw:
-    """Anything as JSON. `what` names it to the caller. Raises `LocalProtocolError`."""
+    """Return any value as JSON. `what` is its name in errors. Raises `LocalProtocolError`."""
     try:
         return raw(value)
     except (TypeError, ValueError, OverflowError, RecursionError):

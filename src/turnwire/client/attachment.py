@@ -1,7 +1,7 @@
-"""A client's attachment to one session: what its turns, its loops and its handlers share.
+"""A client's attachment to one session: the state that its turns, loops and handlers share.
 
-Prompts are submitted in the order in which they came. Old events that nobody can ask for any more are let go of.
-When the attachment ends, everybody who waits for something here hears why. Nothing waits by time, nothing polls.
+Prompts are submitted in the order of their calls. Old events that can no longer be requested are released. When the
+attachment ends, every waiter gets the reason as an exception. Nothing here uses timeouts or polls.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from itertools import count, islice
 from weakref import WeakSet
 
 import anyio
@@ -23,7 +24,6 @@ from turnwire.client.progress import (
     Turns,
     Wakeup,
     find_request,
-    is_written_alike,
     progress_from_view,
     release_current_call,
     result_of,
@@ -31,21 +31,29 @@ from turnwire.client.progress import (
 from turnwire.errors import PositionLost, SessionClosed, TurnwireError
 from turnwire.ids import RequestId
 from turnwire.limits import Limits
+from turnwire.session.correlation import ExactId, exact
 
 logger = logging.getLogger(__name__)
 
+_numbers = count()
+
 
 class Acceptance:
-    """Whether a prompt was accepted: unknown at first, then settled once."""
+    """The acceptance of a prompt: unknown at first, then settled once."""
 
-    def __init__(self, request_id: RequestId | None = None) -> None:
-        self.request_id = request_id
-        """The caller's name for it."""
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+        """Order of submission over all sessions of the program."""
         self._settled = anyio.Event()
         self._refusal: Exception | None = None
         self.accepted: Accepted | None = None
         self.progress: Progress | None = None
-        """Kept from the moment it is known: made again, it would not know the turn's handler calls."""
+        """Held from the moment it is known: a recreated one would not know the turn's handler calls."""
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the prompt was rejected, or its turn has ended and its handler calls have finished."""
+        return self._refusal is not None or (self.progress is not None and self.progress.is_drained)
 
     def give(self, accepted: Accepted, progress: Progress | None) -> None:
         self.accepted, self.progress = accepted, progress
@@ -56,7 +64,7 @@ class Acceptance:
         self._settled.set()
 
     async def wait(self) -> Accepted:
-        """Raises the refusal."""
+        """Wait until the prompt is accepted. Raises the rejection."""
         await self._settled.wait()
         if self.accepted is None:
             assert self._refusal is not None, "settled means accepted or refused"
@@ -65,7 +73,7 @@ class Acceptance:
 
 
 class Attachment:
-    """One session, attached."""
+    """One attached session."""
 
     def __init__(
         self, port: DaemonSession, tasks: TaskGroup, wakeup: Wakeup, listeners: Listeners, limits: Limits
@@ -77,48 +85,59 @@ class Attachment:
         self._tasks = tasks
         self._wakeup = wakeup
         self._kept_events = limits.kept_events
+        self._remembered = limits.remembered_turns
         self._order = anyio.Lock()
         self._submitting: set[Acceptance] = set()
+        self._named: dict[ExactId, Acceptance] = {}
+        """The newest prompt submitted here under each request id, oldest first; used by `completed`."""
         self._held: WeakSet[Acceptance] = WeakSet()
-        """Of turns that the program still holds, so that it can loop over them again."""
+        """Turns that the program still holds, so that it can loop over them again."""
         self._forgotten = port.start
         self._reading: set[anyio.CancelScope] = set()
 
     @property
     def failure(self) -> TurnwireError | None:
-        """Why nothing more is heard of the session."""
+        """Return why no more events of the session will arrive."""
         return self.dispatch.failure
 
     @property
     def over(self) -> TurnwireError | None:
-        """Why no turn is yet to come here. The ends of a session that was closed can still be read."""
+        """Return why no further turn can start here. The ends of turns of a closed session can still be read."""
         if self.failure is None and self.dispatch.is_closed:
             return SessionClosed("the session was closed", session_id=self.port.session_id)
         return self.failure
 
     def submit(self, new_prompt: NewPrompt) -> Acceptance:
-        """Hand a prompt over, behind all that were handed over before."""
-        acceptance = Acceptance(new_prompt.request_id)
+        """Submit a prompt after all that were submitted before."""
+        acceptance = Acceptance()
         if self.failure is not None:
             acceptance.refuse(self.failure)
             return acceptance
         self._held.add(acceptance)
+        if new_prompt.request_id is not None:
+            self._name(new_prompt.request_id, acceptance)
         self._submitting.add(acceptance)
         self._tasks.start_soon(self._submit, new_prompt, acceptance)
         self.dispatch.start()
         return acceptance
 
+    def _name(self, request_id: RequestId, acceptance: Acceptance) -> None:
+        """Register a prompt under its request id before it is sent, in place of an older one."""
+        self._named.pop(exact(request_id), None)
+        self._named[exact(request_id)] = acceptance
+        for old in list(islice(self._named, max(0, len(self._named) - self._remembered))):
+            if self._named[old].is_over:
+                del self._named[old]
+        self._wakeup.wake()
+
     async def _submit(self, new_prompt: NewPrompt, acceptance: Acceptance) -> None:
         try:
-            # The lock is fair, so prompts arrive in the order of their calls. A turn may end, and be walked past,
-            # before we hear that it was accepted: meanwhile none is let go of.
+            # The lock is fair, so prompts arrive in the order of their calls. The walk may pass the end of a turn
+            # before its acceptance is known here, so no turn is released meanwhile.
             async with self._order:
                 with self.turns.expecting():
                     accepted = await self.port.prompt(new_prompt)
-                    progress = self._begun(accepted)
-                    if progress is not None:
-                        progress.is_own = True
-                    acceptance.give(accepted, progress)
+                    acceptance.give(accepted, self._begun(accepted))
         except TurnwireError as error:
             extra = {"event": "prompt_refused", "session": self.port.session_id, "code": error.code}
             logger.info("a prompt was refused", extra=extra)
@@ -133,7 +152,7 @@ class Attachment:
     # -- how far a turn has come ---------------------------------------------------------------------------
 
     async def progress(self, acceptance: Acceptance) -> Progress:
-        """The progress of a turn once it is accepted, read from the log if the walk had left it behind."""
+        """Return the progress of a turn once accepted, from the log if the walk has already passed it."""
         accepted = await acceptance.wait()
         if acceptance.progress is None:
             found = self._begun(accepted)
@@ -142,24 +161,24 @@ class Attachment:
             acceptance.progress = found or await self._adopt(accepted)
         return acceptance.progress
 
-    def is_submitting(self, request_id: RequestId) -> bool:
-        """Whether a prompt with this id is on its way to be accepted."""
-        return any(is_written_alike(each.request_id, request_id) for each in self._submitting)
+    def named(self, request_id: RequestId) -> Acceptance | None:
+        """Return the newest prompt submitted here with exactly this id and JSON type."""
+        return self._named.get(exact(request_id))
 
     def _begun(self, accepted: Accepted) -> Progress | None:
-        """The turn as far as it is known here. None if the walk had left it behind, or is over."""
+        """Return the turn if it is known here, or `None` if the walk has already passed it or has ended."""
         known = self.turns.get(accepted.prompt_id)
-        # Its events are still before the walk, so nothing of it has been missed.
+        # The walk has not reached its events yet, so none was missed.
         if known is None and self.failure is None and accepted.after_offset >= self.dispatch.offset:
             return self.turns.begin(accepted.prompt_id)
         return known
 
     async def _adopt(self, accepted: Accepted) -> Progress:
-        """The turn as the log has it up to where the walk stands; from there on the walk takes it further."""
+        """Read the turn from the log up to the walk's position; from there the walk continues it."""
         try:
             progress = await self._fold(accepted)
         except PositionLost:
-            # Its events are forgotten. If it has ended, the view still knows how.
+            # Its events are released. If it has ended, the view still has the result.
             progress = progress_from_view(await self.port.view(), accepted.prompt_id)
         return self.turns.adopt(progress)
 
@@ -182,7 +201,7 @@ class Attachment:
     # -- reading -------------------------------------------------------------------------------------------
 
     async def next_page(self, pages: AsyncGenerator[EventPage]) -> EventPage:
-        """The next page of a reader. Raises why there will be none: `ClientClosed`, `SessionClosed`."""
+        """Return a reader's next page. Raises `ClientClosed` or `SessionClosed` if there will be none."""
         page: EventPage | None = None
         with anyio.CancelScope() as scope:
             self._reading.add(scope)
@@ -197,7 +216,7 @@ class Attachment:
         return page
 
     def fail(self, error: TurnwireError) -> None:
-        """It is over: everybody who waits for something here hears so."""
+        """End the attachment: every waiter gets this error."""
         self.dispatch.fail(error)
         for acceptance in self._submitting:
             acceptance.refuse(error)
@@ -205,7 +224,7 @@ class Attachment:
             scope.cancel()
 
     def _forgettable(self) -> int:
-        """The offset up to which nothing is needed; 0 while there is not enough to be worth it."""
+        """Return the offset up to which events are not needed; 0 if too few to be worth a release."""
         # A program that holds a turn may loop over it again from its start.
         needed = [each.accepted.after_offset for each in self._held if each.accepted is not None]
         upto = min([self.dispatch.offset - self._kept_events, *needed])
@@ -221,17 +240,21 @@ async def completed(
     over: Callable[[], TurnwireError | None],
     wakeup: Wakeup,
 ) -> TurnResult:
-    """The end of the turn of one of the sessions that a request id names, waiting for one that is yet to come.
+    """Return the end of the newest turn prompted with exactly this request id, waiting for it if necessary.
 
-    Raises what `over` gives: why there will be none.
+    This program's own prompts come first, including one that is still being submitted: request ids are local to a
+    client, so another client's prompt with the same id is used only if there is no own one. Raises the rejection of
+    the prompt, and the result of `over` once no such turn can start any more.
     """
     while True:
         known = sessions()
-        found = find_request(request_id, [each for attachment in known for each in attachment.turns])
-        # While one of our own is on its way, another client's with the same id is not the one that is meant.
-        is_ours = found is not None and (found.is_own or not any(each.is_submitting(request_id) for each in known))
-        if found is not None and is_ours:
-            return await result_of(found)
+        own = [(found.number, found, each) for each in known if (found := each.named(request_id)) is not None]
+        if own:
+            _, acceptance, attachment = max(own, key=lambda each: each[0])
+            return await result_of(await attachment.progress(acceptance))
+        others = find_request(request_id, [each for attachment in known for each in attachment.turns])
+        if others is not None:
+            return await result_of(others)
         failure = over()
         if failure is not None:
             raise failure

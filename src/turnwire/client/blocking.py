@@ -1,8 +1,8 @@
-"""The clients for programs without an event loop: the same calls, each waiting for its answer.
+"""Blocking clients for programs without an event loop: the same calls, each waiting for its result.
 
-Everything happens in the asyncio clients, on a thread of their own; here is only the way there and back, and no
-rule. Handlers run in worker threads, so one may wait for a turn; they are still called in the order of the log,
-one after the other.
+The asyncio clients run on a separate thread; this module only passes calls and results between the threads.
+Handlers run in worker threads, so one may wait for a turn; they are still called in the order of the log, one after
+the other.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from turnwire.client.session import Session as AsyncSession
 from turnwire.client.turn import Steered
 from turnwire.client.turn import Turn as AsyncTurn
 from turnwire.client.update import Update
-from turnwire.core.view import View
 from turnwire.errors import ClientClosed, LocalProtocolError
+from turnwire.hosting.source import AgentSource
 from turnwire.ids import PromptId, RequestId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog
-from turnwire.runtime.source import AgentSource
+from turnwire.projections.view import View
 
 __all__ = ["Client", "DaemonClient", "Session", "Turn", "connect"]
 
@@ -62,9 +62,9 @@ def connect(
     log: EventLog | None = None,
     limits: Limits | None = None,
 ) -> Generator[Client]:
-    """A client of a daemon, or with an agent of its own, for use in `with`.
+    """Return a client of a daemon, or one with a private agent, for use in `with`.
 
-    Takes and raises what `turnwire.client.connect` does.
+    The arguments and errors are those of `turnwire.client.connect`.
     """
     opening = async_connect(agent, token=token, env=env, log=log, limits=limits)
     with running_thread(opening) as (thread, client):
@@ -161,14 +161,14 @@ class Session:
 
 
 class Turn:
-    """One prompt and what comes of it. See `turnwire.client.Turn`."""
+    """One prompt and its results. See `turnwire.client.Turn`."""
 
     def __init__(self, thread: LoopThread, turn: AsyncTurn) -> None:
         self._thread = thread
         self._turn = turn
 
     def result(self, timeout: float | None = None) -> TurnResult:
-        """Wait for the end. Raises `TimeoutError` after that many seconds; the turn itself goes on."""
+        """Wait for the end. Raises `TimeoutError` after that many seconds; the turn itself continues."""
         waiting = self._thread.start(self._turn.result)
         try:
             return waiting.result(timeout)
@@ -188,7 +188,7 @@ class Turn:
         return self._turn.prompt_id
 
     def __iter__(self) -> Generator[Update]:
-        """The turn's updates in order, as they come, to its end."""
+        """Yield the turn's updates in order, as they arrive, until its end."""
         pages = self._turn.pages()
         try:
             while (page := self._thread.call(_next_page, pages)) is not None:
@@ -277,7 +277,7 @@ class DaemonClient:
         return self._thread.call(answer)
 
     def events(self, session_id: str, after: int | None = None) -> Generator[Envelope]:
-        """As they come. Close it, or loop to its end."""
+        """Yield events as they arrive. Close the iterator or loop to its end."""
         thread, events = self._thread, self._client.events(session_id, after)
         try:
             while (envelope := thread.call(_next, events)) is not None:
@@ -307,12 +307,12 @@ async def _next(events: AsyncGenerator[Envelope]) -> Envelope | None:
 
 
 class LoopThread:
-    """The event loop of the client, on its thread."""
+    """The client's event loop and its thread."""
 
     def __init__(self, portal: BlockingPortal) -> None:
         self._portal = portal
         self._workers = CapacityLimiter(inf)
-        """No bound: a function may wait for a turn that ends only after another function was called."""
+        """Unbounded: a function may wait for a turn that ends only after another function was called."""
         self.is_over = False
 
     def start(self, function: Callable[..., Awaitable[_Result]], *arguments: object) -> Future[_Result]:
@@ -326,7 +326,7 @@ class LoopThread:
     def in_worker(
         self, function: Callable[[_Value], _Result], *, abandon: bool = False
     ) -> Callable[[_Value], Awaitable[_Result]]:
-        """The function, called in a worker thread: there it may wait for the client without holding it up.
+        """Return a function that runs this one in a worker thread, where it may block without blocking the client.
 
         Raises `LocalProtocolError` for an `async` function, which would never run.
         """
@@ -336,7 +336,7 @@ class LoopThread:
         async def call(value: _Value) -> _Result:
             outcome = await to_thread.run_sync(function, value, abandon_on_cancel=abandon, limiter=self._workers)
             if iscoroutine(outcome):
-                # Not to be seen before the call, as of a lambda.
+                # Not detectable before the call, for example with a lambda.
                 outcome.close()
                 raise LocalProtocolError(NOT_PLAIN)
             return outcome
@@ -346,7 +346,7 @@ class LoopThread:
 
 @contextmanager
 def running_thread(opening: AbstractAsyncContextManager[_Result]) -> Generator[tuple[LoopThread, _Result]]:
-    """A thread in which `opening` is entered, and what that gave."""
+    """Run a thread in which `opening` is entered, and yield it with the result of `opening`."""
     with start_blocking_portal(name="turnwire") as portal, portal.wrap_async_context_manager(opening) as opened:
         thread = LoopThread(portal)
         try:
@@ -356,5 +356,5 @@ def running_thread(opening: AbstractAsyncContextManager[_Result]) -> Generator[t
 
 
 async def plainly(function: Callable[..., _Result], *arguments: object) -> _Result:
-    """A plain call on the client's thread. Not awaited there: what it gives may be a turn."""
+    """Make a plain call on the client's thread. The result is not awaited there, because it may be a turn."""
     return function(*arguments)

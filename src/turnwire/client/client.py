@@ -1,8 +1,8 @@
 """The client: an agent or a daemon, and the sessions on it.
 
-`async with` it: its tasks live inside. Leaving stops an agent of its own; a daemon and its turns go on. Turns
-that are still awaited then raise `ClientClosed`. What the program itself raises inside comes out as it is, not
-wrapped in a group.
+Use it in `async with`: its tasks live inside. The exit stops a private agent; a daemon and its turns continue.
+Turns that are still awaited then raise `ClientClosed`. An exception that the program raises inside leaves the block
+unchanged, not wrapped in a group.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ from turnwire.client.port import Daemon, DaemonSession
 from turnwire.client.progress import TurnResult, Wakeup
 from turnwire.client.session import Session
 from turnwire.client.update import Update
+from turnwire.clock import Clock
 from turnwire.errors import ClientClosed, ConfigError, SessionClosed, TurnwireError
+from turnwire.hosting.address import is_agent_url
+from turnwire.hosting.local_daemon import URL_VARIABLE, at_url, only_one, running
 from turnwire.ids import RequestId, SessionId
 from turnwire.limits import Limits
-from turnwire.link.address import is_agent_url
-from turnwire.link.local_daemon import URL_VARIABLE, at_url, only_one, running
-from turnwire.runtime.clock import Clock
 
 if TYPE_CHECKING:
+    from turnwire.hosting.source import AgentSource
     from turnwire.log import EventLog
-    from turnwire.runtime.source import AgentSource
 
 _Any = TypeVar("_Any")
 _Answer = TypeVar("_Answer", bound=Answer | Awaitable[Answer])
 
 
 class _Running:
-    """What exists while the client is open."""
+    """The state of an open client."""
 
     def __init__(self, daemon: Daemon, tasks: TaskGroup) -> None:
         self.daemon = daemon
         self.tasks = tasks
         self.wakeup = Wakeup()
         self.attachments: WeakValueDictionary[SessionId, Attachment] = WeakValueDictionary()
-        """An attachment lives as long as its walk over the log, or as the program holds something of it."""
+        """An attachment exists as long as its walk over the log, or until the program drops its objects."""
         self.failure: TurnwireError | None = None
-        """Why the client is over."""
+        """Why the client has ended."""
 
     def attached(self, session_id: SessionId) -> Attachment | None:
-        """The attachment of a session. One that failed is none: it is made anew, as its daemon may be back."""
+        """Return the attachment of a session. A failed one is replaced, because its daemon may be back."""
         known = self.attachments.get(session_id)
         return None if known is None or known.failure is not None else known
 
     def over(self) -> TurnwireError | None:
-        """Why no turn is yet to come in any session. Closed sessions are no reason: there may be others."""
+        """Return why no further turn can start in any session. Closed sessions do not count."""
         failures = [each.failure for each in self.attachments.values() if each.over is not None]
         lasting = [each for each in failures if each is not None and not isinstance(each, SessionClosed)]
         if self.failure is None and lasting and len(failures) == len(self.attachments):
@@ -68,7 +68,7 @@ class _Running:
 
 
 class Client:
-    """Sessions on one daemon. Make one with `connect`."""
+    """Sessions on one daemon. Create one with `connect`."""
 
     def __init__(self, opening: AbstractAsyncContextManager[Daemon], limits: Limits) -> None:
         self._opening = opening
@@ -87,28 +87,29 @@ class Client:
         mcp_servers: Sequence[Mapping[str, Any]] = (),
         agent: str | None = None,
     ) -> Session:
-        """A new session that works in this directory, opened by its agent and told that we are ready.
+        """Create a session that works in this directory, opened by its agent, and attach to it.
 
-        `agent` is the name of one of the daemon's; without it, the default one. What the agent says from now on is
-        kept for handlers.
+        `agent` is the name of one of the daemon's agents; the default one if absent. It is notified that
+        this client is ready, and its updates from now on are stored for handlers.
 
         Raises:
-            UnknownAgent: the daemon hosts none of that name.
-            AuthRequired: the agent wants a login first; see `authenticate`.
-            AgentLaunchFailed, AgentUnavailable: no agent can be had.
+            UnknownAgent: the daemon has no agent with that name.
+            AuthRequired: the agent requires a login first; see `authenticate`.
+            AgentLaunchFailed, AgentUnavailable: the agent cannot be started.
         """
         running = self._open()
         servers = to_json(to_list(mcp_servers, "`mcp_servers` is a list of dicts"), "`mcp_servers`")
         return self._attach(running, await running.daemon.create(_absolute(cwd), servers, agent))
 
     async def authenticate(self, method_id: str) -> None:
-        """Log in at the agent by one of the methods that `AuthRequired` names; then try again."""
+        """Log in to the agent by one of the methods that `AuthRequired` names; then try again."""
         await self._open().daemon.authenticate(method_id)
 
     async def attach(self, session_id: str) -> Session:
-        """A session that exists already. Handlers hear what comes from now on. Raises `SessionNotFound`.
+        """Attach to an existing session. Handlers get updates from now on. Raises `SessionNotFound`.
 
-        Attach again to a session whose daemon was away for too long; handlers of the session are to be added again.
+        Attach again after the session's daemon was away for too long; then the handlers of the session must be
+        added again.
         """
         running, wanted = self._open(), SessionId(to_text(session_id, "a session id"))
         known = running.attached(wanted)
@@ -117,7 +118,7 @@ class Client:
         return self._attach(running, await running.daemon.find(wanted))
 
     async def sessions(self) -> list[SessionId]:
-        """Every session of the daemon."""
+        """Return every session of the daemon."""
         return await self._open().daemon.sessions()
 
     def _attach(self, running: _Running, port: DaemonSession) -> Session:
@@ -140,13 +141,13 @@ class Client:
     def on_permission(
         self, function: Callable[[PermissionRequest], _Answer]
     ) -> Callable[[PermissionRequest], _Answer]:
-        """Ask `function(request)` when no function of the session itself has answered."""
+        """Call `function(request)` if no function of the session itself has answered."""
         self._listeners.add_permission(function)
         self._start_all()
         return function
 
     async def completed(self, request_id: RequestId) -> TurnResult:
-        """As `Session.completed`, for whichever session has a turn with this request id."""
+        """Wait like `Session.completed` for a turn of any session with this request id."""
         running, wanted = self._open(), to_request_id(request_id)
         self._start_all()
         return await completed(wanted, lambda: list(running.attachments.values()), running.over, running.wakeup)
@@ -186,7 +187,7 @@ class Client:
         running.tasks.cancel_scope.cancel()
         if isinstance(error, anyio.get_cancelled_exc_class()):
             return await self._stack.__aexit__(kind, error, trace)
-        # The program's own error goes past the task groups, which would wrap it.
+        # The program's own error bypasses the task groups, which would wrap it.
         await self._stack.aclose()
         return None
 
@@ -197,7 +198,7 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 
 
 def _command(agent: str | Sequence[str]) -> Sequence[str]:
-    """The words of a command. Raises `ConfigError`."""
+    """Return a command as a list of words. Raises `ConfigError`."""
     try:
         command = shlex.split(agent) if isinstance(agent, str) else agent
     except ValueError:
@@ -213,9 +214,9 @@ def _command(agent: str | Sequence[str]) -> Sequence[str]:
 def _open_behind_url(
     url: str, token: str | None, log: EventLog | None, limits: Limits, clock: Clock | None
 ) -> AbstractAsyncContextManager[Daemon]:
-    # Imported here: a program with a command of its own needs no HTTP, and one with a daemon no node.
+    # Imported here: a program with a private agent needs no HTTP, and one with a daemon no node.
     from turnwire.client.embedded import open_embedded
-    from turnwire.runtime.remote_agent import RemoteSource
+    from turnwire.hosting.remote_agent import RemoteSource
 
     source = RemoteSource(url, token=token, limits=limits)
 
@@ -228,7 +229,7 @@ def _open_behind_url(
 
 
 def _local_daemon() -> str:
-    """The daemon that `TURNWIRE_URL` names, or the one of this user that runs here. Raises `ConfigError`."""
+    """Return the address from `TURNWIRE_URL`, or of this user's local daemon. Raises `ConfigError`."""
     url = os.environ.get(URL_VARIABLE)
     if url:
         return url
@@ -250,15 +251,18 @@ def connect(
     limits: Limits | None = None,
     clock: Clock | None = None,
 ) -> Client:
-    """A client of the daemon at a URL (`http://`, `https://`), or one with an agent of its own.
+    """Return a client of the daemon at a URL (`http://`, `https://`), or one with a private agent.
 
-    Without `agent` it is the daemon that `TURNWIRE_URL` names, or the one of this user that runs on this machine.
-    A daemon wants a `token`, by default `TURNWIRE_TOKEN` of the environment, or what it gives programs on its own
-    machine. An agent of its own is a command to start, a source of agents, or an ACP server: `ws://`, `wss://`, or
-    a web address that ends in `/acp`. That one may want a `token` too, and gets none that was not given here. The
-    command is started when the first session needs it; `env`, if given, is its whole environment. Sessions are kept
-    in memory unless a `log` is given. Raises `ConfigError` for what is no command, URL or source, and for what
-    belongs to the other kind.
+    Without `agent` it uses the daemon at `TURNWIRE_URL`, or this user's daemon on this machine. A daemon requires
+    a `token`: by default `TURNWIRE_TOKEN` of the environment, or the one that a local daemon provides to programs
+    of its user.
+
+    A private `agent` is a command to start, a source of agents, or the address of an ACP server: `ws://`, `wss://`,
+    or a web address that ends in `/acp`. An ACP server gets only a `token` that is passed here. A command is
+    started when the first session needs it; `env`, if present, is its whole environment. Sessions are stored in
+    memory unless a `log` is passed.
+
+    Raises `ConfigError` for an invalid command, URL or source, and for an argument that belongs to the other kind.
     """
     limits = limits or Limits()
     if agent is None:
@@ -280,7 +284,7 @@ def connect(
     if token is not None:
         raise ConfigError("`token` is for what is behind a URL; give the URL instead of a command")
     from turnwire.client.embedded import open_embedded
-    from turnwire.runtime.source import ProcessSource
+    from turnwire.hosting.source import ProcessSource
 
     if isinstance(agent, str | Sequence):
         source: AgentSource = ProcessSource(_command(agent), env=env, limits=limits)

@@ -1,11 +1,11 @@
-"""The plain client of a daemon: one call for each route, and a prompt that is a request with a result.
+"""The plain client of a daemon: one call per route, and a `prompt` that returns the turn's result.
 
-`prompt` returns when the turn has ended, whatever happens to connections meanwhile: it reads the event stream
-from the position that came with the acceptance, reopens it as often as needed, and asks for the turn's state if
-streams do not come through at all. It calls no functions for updates: for those use `turnwire.connect`.
+`prompt` returns when the turn has ended, even if connections fail meanwhile: it reads the event stream from the
+position of the acceptance, reopens it as often as needed, and polls the turn's state if no stream gets through. It
+calls no functions for updates: use `turnwire.connect` for those.
 
-The answers of the daemon's contract are structs, camelCase outside and snake_case here. Members that are not
-known are ignored, and those that an older daemon does not send have a default.
+The daemon's answers are structs, camelCase on the wire and snake_case here. Unknown members are ignored, and
+members that an older daemon does not send have a default.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from msgspec import Struct, field
 
 from turnwire.client.arguments import Content, to_raw, to_request_id
 from turnwire.errors import DaemonUnreachable, RemoteProtocolError, TurnError, TurnwireError
+from turnwire.hosting.backoff import Backoff
 from turnwire.ids import ClientId, PromptId, RequestId, SessionId
 from turnwire.limits import Limits
-from turnwire.link.backoff import Backoff
 
 if TYPE_CHECKING:
     from turnwire.client.http import HttpAnswer
     from turnwire.client.stream import Frame
-    from turnwire.runtime.clock import Clock
+    from turnwire.clock import Clock
 
 
 IDEMPOTENT: Final = "idempotency_key"
-"""The feature of a daemon that takes a prompt with the same key as the same prompt."""
+"""Feature of a daemon that treats a prompt with a known key as a repetition."""
 NON_BLOCKING: Final = "non_blocking_prompt"
-"""The feature of a daemon that answers a prompt at once."""
+"""Feature of a daemon that answers a prompt at once."""
 STREAM_FAILURES: Final = 3
-"""Streams in a row that bring nothing, before the turn's state is asked for instead."""
+"""Consecutive streams without data after which the turn's state is polled instead."""
 _POLL_FIRST_S, _POLL_MOST_S = 0.25, 5.0
 _PAGE: Final = 100
 _ENDS: Final = frozenset({"turn_complete", "turn_error"})
@@ -48,12 +48,12 @@ logger = logging.getLogger(__name__)
 
 
 class Envelope(Struct, rename="camel"):
-    """One event of a session, or one frame that was made for this stream."""
+    """One event of a session, or one frame made for this stream only."""
 
     type: str
     data: dict[str, Any] = {}
     id: int | None = None
-    """Its place in the session's log; none for a frame that was made for this stream."""
+    """Its offset in the session's log; `None` for a frame made for this stream only."""
     v: int = 1
     prompt_id: PromptId | None = None
     late: bool = False
@@ -63,16 +63,16 @@ class Envelope(Struct, rename="camel"):
 
 
 class PromptResult(Struct, frozen=True, kw_only=True):
-    """How a prompt's turn ended."""
+    """The end of a prompt's turn."""
 
     stop_reason: str
     prompt_id: PromptId | None = None
-    """None from an old daemon, which gives prompts no id."""
+    """`None` from an old daemon, which assigns no prompt ids."""
     usage: dict[str, Any] | None = None
     ending: str | None = None
-    """Which fact ended it, if the daemon says so."""
+    """The fact that ended the turn, if the daemon reports it."""
     event_id: int | None = None
-    """Where its end is in the log; none if it was heard in another way than by the stream."""
+    """The event of its end in the log; `None` if the end was not read from the stream."""
 
 
 class OpenedSession(Struct, rename="camel"):
@@ -94,7 +94,7 @@ class OpenedSession(Struct, rename="camel"):
 
 
 class SessionStatus(Struct, rename="camel"):
-    """What goes on in a session."""
+    """The state of a session."""
 
     client_count: int = 0
     has_active_prompt: bool = False
@@ -107,7 +107,7 @@ class SessionStatus(Struct, rename="camel"):
 
 
 class Failure(Struct, kw_only=True, rename="camel"):
-    """Why a turn failed."""
+    """The error of a failed turn."""
 
     code: str = "turn_error"
     message: str = "no reason was given"
@@ -119,7 +119,7 @@ class Failure(Struct, kw_only=True, rename="camel"):
 
 
 class TurnStatus(Struct, rename="camel"):
-    """One turn, as far as it has come."""
+    """The status of one turn."""
 
     state: str
     """`idle`, `queued`, `running`, `completed`, `cancelled`, `error`."""
@@ -176,13 +176,13 @@ class _Head(Struct, rename="camel"):
 
 
 class DaemonClient:
-    """A daemon at a URL. Use it in `async with`, or close it. Safe for any number of calls at once."""
+    """A daemon at a URL. Use it in `async with`, or close it. Safe for concurrent calls."""
 
     def __init__(
         self, url: str, token: str | None = None, *, limits: Limits | None = None, clock: Clock | None = None
     ) -> None:
-        """The token is `TURNWIRE_TOKEN` of the environment if none is given. Raises `ConfigError`."""
-        # Only here: whoever imports turnwire and reaches no daemon loads no HTTP client.
+        """The token defaults to `TURNWIRE_TOKEN` of the environment. Raises `ConfigError`."""
+        # Imported here: a program that imports turnwire but uses no daemon loads no HTTP client.
         from turnwire.client.http import Http, segment
         from turnwire.client.stream import EventStream
 
@@ -193,16 +193,16 @@ class DaemonClient:
     # -- sessions ------------------------------------------------------------------------------------------
 
     async def create_session(self, cwd: str | None = None, **more: Any) -> OpenedSession:
-        """A new session. `more` is what the route takes besides, such as `session_id` or `mcp_servers`."""
+        """Create a session. `more` has further members for the route, such as `session_id` or `mcp_servers`."""
         body = {_camel(name): value for name, value in more.items()} | ({} if cwd is None else {"cwd": cwd})
         return (await self._http.ask("POST", "/session", body)).read(OpenedSession)
 
     async def load(self, session_id: str, cwd: str | None = None) -> OpenedSession:
-        """A session with its history, at its agent again."""
+        """Load a session at its agent and return it with its history."""
         return await self._restore(session_id, "load", cwd)
 
     async def resume(self, session_id: str, cwd: str | None = None) -> OpenedSession:
-        """A session at its agent again, without its history."""
+        """Resume a session at its agent, without its history."""
         return await self._restore(session_id, "resume", cwd)
 
     async def _restore(self, session_id: str, how: str, cwd: str | None) -> OpenedSession:
@@ -226,12 +226,12 @@ class DaemonClient:
         client_id: str | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> PromptResult:
-        """Ask, and wait for the end of the turn.
+        """Prompt and wait for the end of the turn.
 
         Raises:
             TurnError: the turn ended with an error.
-            SessionError, RequestError: the prompt was refused; no turn was begun.
-            DaemonUnreachable: no daemon answered for too long. A turn that was begun goes on.
+            SessionError, RequestError: the prompt was rejected; no turn was begun.
+            DaemonUnreachable: no daemon answered for too long. A turn that was begun continues.
         """
         members: dict[str, object | None] = {
             "prompt": to_raw(content),
@@ -248,7 +248,7 @@ class DaemonClient:
         return await self._end_of(session_id, answer.read(_Accepted))
 
     async def turns(self, session_id: str) -> list[TurnStatus]:
-        """Every turn of the session, oldest first."""
+        """Return every turn of the session, oldest first."""
         found: list[TurnStatus] = []
         after: str | None = None
         while True:
@@ -260,20 +260,20 @@ class DaemonClient:
                 return found
 
     async def turn(self, session_id: str, prompt_id: str) -> TurnStatus:
-        """One turn. Raises `PromptNotFound`."""
+        """Return one turn. Raises `PromptNotFound`."""
         return await self._get(f"{self._path(session_id)}/turns/{self._segment(prompt_id)}", TurnStatus)
 
     async def cancel(self, session_id: str, prompt_id: str | None = None) -> None:
-        """Ask for a turn to be stopped; without an id, for whichever runs. Its end tells of it."""
+        """Request the cancellation of a turn, by default the running one. The turn's end confirms it."""
         body = {} if prompt_id is None else {"promptId": prompt_id}
         path = f"{self._path(session_id)}/cancel"
-        # Without an id a second try could stop the turn behind the one that was meant.
+        # Without an id a second try could cancel the turn after the intended one.
         await self._http.ask("POST", path, body, repeatable=prompt_id is not None)
 
     async def answer_permission(
         self, session_id: str, request_id: str, option_id: str | None, *, client_id: str | None = None
     ) -> bool:
-        """Select an option, or answer `cancelled` with none. False if it was answered before."""
+        """Select an option, or answer `cancelled` without one. Returns False if it was answered before."""
         outcome = {"outcome": "cancelled"} if option_id is None else {"outcome": "selected", "optionId": option_id}
         path = f"{self._path(session_id)}/permissions/{self._segment(request_id)}"
         answer = await self._http.ask(
@@ -286,13 +286,14 @@ class DaemonClient:
     async def events(
         self, session_id: str, after: int | None = None, *, acp: str = "1"
     ) -> AsyncGenerator[Envelope]:
-        """The session's events after an id, 0 for all, none for those that come from now on; then as they come.
+        """Yield the session's events after an id: 0 for all, `None` for new ones only; then yield them as they
+        arrive.
 
-        `acp`: the version of ACP in whose words the agent's updates are, `"1"` or `"2"`, whatever the agent speaks;
-        with `"agent"` they are as it said them. Of the envelopes that one event is told as, the last has its id.
+        `acp` is the ACP version of the updates, `"1"` or `"2"`, whichever the agent speaks; with `"agent"` they are
+        as the agent sent them. If one event becomes several envelopes, the last one has its id.
 
         Ends when the session is closed. Close it when done (`contextlib.aclosing`). Raises `PositionLost` if the
-        daemon does not have that position any more.
+        daemon no longer has that position.
         """
         epoch: str | None = None
         if after is None:
@@ -321,7 +322,7 @@ class DaemonClient:
     async def _submit(
         self, session_id: str, body: Mapping[str, object], key: str | None, client_id: str | None
     ) -> HttpAnswer:
-        """An old daemon holds the request for the whole turn, and would take a second one for another prompt."""
+        """Submit the prompt. An old daemon holds the request for the turn; for it a retry is another prompt."""
         from turnwire.client.http import ANSWER_S
         from turnwire.client.remote import key_header
 
@@ -340,7 +341,7 @@ class DaemonClient:
         try:
             frame = await self._streamed(session_id, accepted)
         except TurnwireError as error:
-            # Whatever keeps the stream from us: if it is more than that, the next answer tells so.
+            # If the cause is more than a failing stream, the next request reports it.
             extra = {"event": "stream_given_up", "session": session_id, "code": error.code}
             logger.info("no event stream comes through; the turn's state is asked for instead", extra=extra)
             frame = None
@@ -349,7 +350,7 @@ class DaemonClient:
         return _result(_end(frame), frame.type, frame.id)
 
     async def _streamed(self, session_id: str, accepted: _Accepted) -> Frame | None:
-        """The end of the turn from the event stream; none if the session was closed without it."""
+        """Return the end of the turn from the event stream, or `None` if the session was closed without it."""
         stream = self._stream(
             self._http, session_id, accepted.event_epoch, accepted.last_event_id, failures=STREAM_FAILURES
         )
@@ -361,7 +362,7 @@ class DaemonClient:
         return None
 
     async def _polled(self, session_id: str, prompt_id: PromptId) -> PromptResult:
-        """No stream comes through: ask again and again how far the turn is."""
+        """Poll the state of the turn, because no stream gets through."""
         http = self._http
         pause = Backoff(_POLL_FIRST_S, _POLL_MOST_S, http.chance)
         heard_at = http.clock.monotonic()
@@ -369,7 +370,7 @@ class DaemonClient:
             try:
                 turn = await self.turn(session_id, prompt_id)
             except DaemonUnreachable:
-                # It may be starting again, and the turn is in its log.
+                # The daemon may be restarting, and the turn is in its log.
                 if http.clock.monotonic() - heard_at > http.limits.reconnect_s:
                     raise
             else:

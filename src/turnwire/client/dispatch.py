@@ -1,24 +1,25 @@
 """Handlers of one session, called in the order of its log, one after the other.
 
-It walks the session's events, calls the functions that want updates and permission requests, and tells each turn
-when it is passed and drained. Two update handlers of a session are never called at once, no event is dropped, and
-one handler's error does not reach another.
+The dispatcher walks the session's events, calls the handlers of updates and permission requests, and notifies each
+turn when it is passed and drained. Two update handlers of a session never run at the same time, no event is
+dropped, and one handler's error does not reach another.
 
 Theory of operation
 -------------------
-One task, the runner, reads pages of events and walks them. A plain function is called where the walk stands; a
-coroutine function is awaited there. So the order of the log is the order of the calls, and the walk comes to a
-turn's end only after every call before it has finished. That is all of "await means drained", but for one case.
+One task, the runner, reads pages of events and walks them. At each position it calls plain functions and awaits
+coroutine functions. So the order of the log is the order of the calls, and the walk reaches a turn's end only after
+every call before it has finished. That is all of "await means drained", except for one case.
 
-A handler may await a turn of its own session. The turn's end is behind the handler in the log, so the walk must
-go on while the handler waits. It is then *released*: a new runner takes the walk over where it stands, and the
-old one is left with that one call. The turn of the released call counts it as unfinished, so nobody who awaits
-that turn is let go too early. How handlers are kept from waiting for each other is in `client.progress`.
+A handler may await a turn of its own session. The turn's end follows the handler's event in the log, so the walk
+must continue while the handler waits. The handler is then *released*: a new runner continues the walk from its
+position, and the old one only finishes that call. The turn of the released call counts it as unfinished, so no
+waiter of that turn returns too early. `client.progress` explains how handlers are prevented from waiting for each
+other.
 
     D1  Update handlers of a session are called in log order, each after the one before it finished or was released.
     D2  A turn is passed after every call for an event before its end has finished or was released.
     D3  A turn is drained after every call for one of its own events has finished.
-    D4  A permission request is asked in a task of its own, begun in log order, and given up when it is closed.
+    D4  Each permission request has a task, begun in log order, and cancelled when the request is closed.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ from turnwire.client.permission import REJECT, Answer, PermissionRequest
 from turnwire.client.port import DaemonSession, EventPage
 from turnwire.client.progress import Progress, Terminal, Turns, UnfinishedCall, handler_call
 from turnwire.client.update import Update, UpdateOrigin
-from turnwire.core import events as ev
 from turnwire.errors import LocalProtocolError, SessionClosed, TurnwireError
 from turnwire.ids import PermissionId, PromptId
 from turnwire.runtime.cancellation import is_cancelled
+from turnwire.session import events as ev
 
 OnUpdate: TypeAlias = Callable[[Update], Awaitable[object] | object]
 OnPermission: TypeAlias = Callable[[PermissionRequest], Awaitable[Answer] | Answer]
@@ -50,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class Listeners:
-    """Functions that want to hear, in the order in which they came. Those of `beyond` come after our own."""
+    """Handlers in the order of their registration. Those of `beyond` are called after these."""
 
     __slots__ = ("__weakref__", "_beyond", "_own_permissions", "_own_updates", "_within", "permissions", "updates")
 
@@ -61,18 +62,18 @@ class Listeners:
             beyond._within.add(self)
         self._own_updates: tuple[OnUpdate, ...] = ()
         self._own_permissions: tuple[OnPermission, ...] = ()
-        # Tuples, so that whoever walks one is not disturbed by a newcomer.
+        # Tuples, so that a new handler does not disturb an iteration.
         self.updates: tuple[OnUpdate, ...] = ()
         self.permissions: tuple[OnPermission, ...] = ()
         self._gather()
 
     def add_update(self, function: OnUpdate) -> None:
-        """It hears every update from the next one on."""
+        """Add a handler for every update from the next one on."""
         self._own_updates += (function,)
         self._gather()
 
     def add_permission(self, function: OnPermission) -> None:
-        """It is asked from the next permission request on."""
+        """Add a handler for permission requests from the next one on."""
         self._own_permissions += (function,)
         self._gather()
 
@@ -85,9 +86,9 @@ class Listeners:
 
 
 class _Calls:
-    """What is left to call for updates of one turn that follow each other in a page.
+    """Remaining handler calls for consecutive updates of one turn in a page.
 
-    The turn hears of them together, whenever the walk stops: nobody looks at it before.
+    The turn gets its updates together, whenever the walk stops: it is not read before.
     """
 
     __slots__ = ("_events", "functions", "passed", "progress", "update", "updates")
@@ -101,20 +102,20 @@ class _Calls:
         passed: int,
     ) -> None:
         self._events = events
-        """Those that the turn has not heard of."""
+        """Events that the turn has not received yet."""
         self.update = next(updates, None)
-        """The one that is told; none behind the last."""
+        """The update being dispatched; `None` after the last."""
         self.functions = functions
-        """Those that are yet to be called for it."""
+        """Functions that remain to be called for it."""
         self.updates = updates
-        """Those behind it."""
+        """The updates after it."""
         self.progress = progress
-        """The turn; none if it is not known, or there is none."""
+        """The turn; `None` if it is unknown or there is none."""
         self.passed = passed
-        """The offset of the last event that the turn has heard of."""
+        """The offset of the last event that the turn has received."""
 
     def stop(self, update: Update | None, functions: Iterator[OnUpdate]) -> int:
-        """The walk stops where these functions are left to call for this update. Gives the offset there."""
+        """Stop the walk with these functions remaining for this update. Returns the offset there."""
         self.update, self.functions = update, functions
         count = len(self._events) if update is None else update.offset - self.passed
         heard, self._events = self._events[:count], self._events[count:]
@@ -135,34 +136,34 @@ class Dispatch:
         self._turns = turns
         self._listeners = listeners
         self._forget = forget
-        """Gives the offset up to which nothing is needed any more."""
+        """Returns the offset up to which events are no longer needed."""
         self.origin = UpdateOrigin(port.session_id)
         self.offset = port.start
-        """The event at which the walk stands."""
+        """The offset that the walk has reached."""
         self.errors: Counter[str] = Counter()
-        """How many handler calls raised, by the name of the exception."""
+        """Number of handler calls that raised, by the name of the exception."""
         self.failure: TurnwireError | None = None
-        """Why the walk is over."""
+        """Why the walk has ended."""
         self._pages = port.follow(port.start)
         self._events: list[ev.AnyEvent] = []
         """The page."""
         self._place = 0
-        """How many of them are passed, or in hand."""
+        """Number of its events that are passed or in progress."""
         self._calls: _Calls | None = None
-        """What is in hand."""
+        """The calls in progress."""
         self._asking: dict[PermissionId, anyio.CancelScope] = {}
         self._is_started = False
         self.is_closed = False
-        """The session is closed: nothing follows."""
+        """True if the session is closed: no event follows."""
 
     def start(self) -> None:
-        """Begin, or go on: handlers that were added before the first wait hear everything."""
+        """Begin or continue: handlers that were added before the first wait get everything."""
         if not self._is_started and self.failure is None:
             self._is_started = True
             self._tasks.start_soon(self._run)
 
     def fail(self, error: TurnwireError) -> None:
-        """The walk is over, and every turn whose end was not reached hears why."""
+        """End the walk: every turn whose end was not reached gets this error."""
         if self.failure is None:
             self.failure = error
             self._turns.fail(error)
@@ -170,8 +171,8 @@ class Dispatch:
     # -- the walk ------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Walk until the session is over or somebody else takes over."""
-        # One that takes over is started out of the released handler, and a task inherits its starter's context.
+        """Walk until the session ends or another runner takes over."""
+        # A runner that takes over is started by the released handler, and a task inherits its starter's context.
         handler_call.set(None)
         try:
             while True:
@@ -191,7 +192,7 @@ class Dispatch:
             self.fail(error)
 
     async def _turn_page(self, page: EventPage) -> None:
-        # Between two pages, because a page in hand may hold what is let go of.
+        # Released between two pages only, because the current page may hold these events.
         upto = self._forget()
         if upto:
             await self._port.forget(upto)
@@ -199,14 +200,14 @@ class Dispatch:
         self.offset = page.offset - len(page.events)
 
     def _walk(self) -> Awaitable[object] | None:
-        """Go on to the next handler call that waits; none at the end of the page."""
+        """Continue to the next handler call that must be awaited; returns `None` at the end of the page."""
         events = self._events
         while True:
             waiting = None if self._calls is None else self._call(self._calls)
             if waiting is not None or self._place == len(events):
                 return waiting
             event = events[self._place]
-            # Nearly all events are updates, so these take the short way.
+            # Nearly all events are updates, so these have a fast path.
             if type(event) is ev.SessionUpdated:
                 self._calls = self._next_calls(event.prompt_id)
             else:
@@ -215,7 +216,7 @@ class Dispatch:
                 self._learn(event)
 
     def _next_calls(self, prompt_id: PromptId | None) -> _Calls:
-        """For the updates of this turn that are next in the page."""
+        """Return the calls for the turn's next consecutive updates in the page."""
         run: list[ev.SessionUpdated] = []
         for event in islice(self._events, self._place, None):
             if type(event) is not ev.SessionUpdated or event.prompt_id != prompt_id:
@@ -223,12 +224,12 @@ class Dispatch:
             run.append(event)
         self._place += len(run)
         functions, passed = self._listeners.updates, self.offset
-        # Made when they are told, and not if nobody listens.
+        # Created lazily, and not at all without handlers.
         updates = map(Update, run, count(passed + 1), repeat(self.origin)) if functions else iter(())
         return _Calls(run, updates, iter(functions), self._turns.opened.get(prompt_id), passed)
 
     def _call(self, calls: _Calls) -> Awaitable[object] | None:
-        """Call one function after the other for one update after the other, up to the first call that waits."""
+        """Call each function for each update in order, up to the first call that must be awaited."""
         update, functions, listeners = calls.update, calls.functions, self._listeners
         while update is not None:
             for function in functions:
@@ -246,7 +247,7 @@ class Dispatch:
         return None
 
     async def _finish(self, waiting: Awaitable[object]) -> bool:
-        """See one call to its end. False if the walk was taken over meanwhile."""
+        """Await one call to its end. Returns False if another runner took over meanwhile."""
         progress = None if self._calls is None else self._calls.progress
         call = UnfinishedCall(progress, self._go_on)
         token = handler_call.set(call)
@@ -314,7 +315,8 @@ class Dispatch:
             return
         progress = self._turns.opened.get(event.prompt_id)
         call = UnfinishedCall(progress, _nothing)
-        # It runs beside the walk: its turn counts it as unfinished (D3), and nobody has to take the walk over.
+        # It runs in parallel with the walk: its turn counts it as unfinished (D3), and no other runner has to take
+        # over.
         call.release()
         scope = self._asking[event.request_id] = anyio.CancelScope()
         self._tasks.start_soon(self._answer, self._request(event), functions, call, scope)
@@ -328,7 +330,7 @@ class Dispatch:
         return PermissionRequest(event, self._port.session_id, known, terminals)
 
     async def _refuse(self, request: PermissionRequest) -> None:
-        """Nobody can ever answer: say no, and say so, instead of leaving the turn to wait for ever."""
+        """Reject a request that no handler can ever answer and log it, so that the turn does not wait forever."""
         logger.warning(
             "the agent asks for permission (%s) and nobody is there to answer; it is told no: add a function with"
             " on_permission",
@@ -353,10 +355,11 @@ class Dispatch:
         try:
             answer: Answer = None
             with scope:
-                # Closed before this task began (D4), it must not be asked: a plain function has no wait to cancel.
+                # If the request was closed before this task began (D4), no handler is called: a plain function
+                # could not be cancelled.
                 if not scope.cancel_called:
                     answer = await _first_answer(request, functions)
-            # Closed while it was asked, it takes no answer any more.
+            # A request that was closed in the meantime accepts no answer any more.
             if answer is not None and self._asking.pop(request.request_id, None) is not None:
                 reply = request.reply(answer)
                 await self._port.answer(request.request_id, reply.answer, reply.option_id)
@@ -368,9 +371,10 @@ class Dispatch:
 
 
 def _theirs(error: BaseException) -> Exception:
-    """What a handler raised, as it is told. Raises a cancel that is not the handler's own.
+    """Return a handler's exception in reportable form. Raises a cancellation that is not the handler's own.
 
-    The exception that cancels would end the whole client, and is no `Exception` that a program expects in a list.
+    The exception of a cancellation would end the whole client, and is no `Exception` that a program expects in a
+    list.
     """
     if isinstance(error, Exception):
         return error
@@ -385,7 +389,7 @@ def _theirs(error: BaseException) -> Exception:
 
 
 async def _first_answer(request: PermissionRequest, functions: tuple[OnPermission, ...]) -> Answer:
-    """Ask one after the other until somebody answers."""
+    """Call one handler after the other until one answers."""
     for function in functions:
         answer = function(request)
         if isawaitable(answer):
@@ -396,4 +400,4 @@ async def _first_answer(request: PermissionRequest, functions: tuple[OnPermissio
 
 
 def _nothing() -> None:
-    """A permission request does not hold the walk up, so nothing has to go on."""
+    """Do nothing on release: a permission request does not block the walk."""

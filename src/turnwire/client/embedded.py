@@ -1,8 +1,7 @@
-"""The daemon inside this process: a node of its own, over a log in memory or one that the caller gives.
+"""The daemon inside this process: a node over a log in memory or over the caller's log.
 
-It is the other implementation of `client.port`. Everything that a session does here is what it does in a daemon:
-the same loop, the same log, the same ends. Old events are forgotten only in a log of its own: one that the caller
-gives is the caller's.
+It is the second implementation of `client.port`. A session behaves as in a separate daemon: the same loop, the same
+log, the same ends. Old events are released only in a private log, never in the caller's.
 """
 
 from __future__ import annotations
@@ -15,10 +14,21 @@ from typing import cast
 import anyio
 from msgspec import Raw
 
+from turnwire import new_ids
 from turnwire.client.port import Accepted, EventPage, NewPrompt
-from turnwire.core.codec import decode_all
-from turnwire.core.events import AnyEvent
-from turnwire.core.inputs import (
+from turnwire.clock import Clock, SystemClock
+from turnwire.errors import ClientClosed
+from turnwire.hosting.source import AgentSource
+from turnwire.ids import AgentName, ClientId, Epoch, PermissionId, PromptId, SessionId
+from turnwire.limits import Limits
+from turnwire.log import EventLog, MemoryEventLog
+from turnwire.log.base import Position, SessionHead
+from turnwire.projections.view import View
+from turnwire.runtime.follow import Page
+from turnwire.runtime.node import Node, open_node, opening_failure
+from turnwire.session.codec import decode_all
+from turnwire.session.events import AnyEvent
+from turnwire.session.inputs import (
     AnswerPermission,
     AnyInput,
     Cancel,
@@ -29,43 +39,32 @@ from turnwire.core.inputs import (
     UpdatePrompt,
     WhenBusy,
 )
-from turnwire.core.permissions import PermissionAnswer
-from turnwire.core.queue import Accepted as Recorded
-from turnwire.core.state import Setup
-from turnwire.core.view import View
-from turnwire.errors import ClientClosed
-from turnwire.ids import AgentName, ClientId, Epoch, PermissionId, PromptId, SessionId
-from turnwire.limits import Limits
-from turnwire.log import EventLog, MemoryEventLog
-from turnwire.log.base import Position, SessionHead
-from turnwire.runtime import new_ids
-from turnwire.runtime.clock import Clock, SystemClock
-from turnwire.runtime.follow import Page
-from turnwire.runtime.node import Node, open_node, opening_failure
-from turnwire.runtime.source import AgentSource
+from turnwire.session.permissions import PermissionAnswer
+from turnwire.session.queue import Accepted as Recorded
+from turnwire.session.state import Setup
 
 KEPT = 4096
-"""Events that a follower may be behind before it reads the log."""
+"""Number of events that a follower may lag before it reads the log."""
 
 _US = ClientId("sdk")
-"""Who answers and cancels, as the log tells it: a node of this kind has one client."""
+"""The client that answers and cancels, as recorded in the log: a node of this kind has one client."""
 
 
 class Newest:
-    """The newest events of a session, as they were before they were stored: who follows it here decodes none.
+    """The newest events of a session as they were before storage, so that local followers need not decode them.
 
-    What is not here any more is in the log, so little is kept, and nothing once all have it.
+    Older events are in the log, so only a few are held, and none once all followers have them.
     """
 
     def __init__(self) -> None:
         self.followers = 0
         self._head = 0
-        """The offset of the newest."""
+        """The offset of the newest event."""
         self._events: list[AnyEvent] = []
 
     def publish(self, head: int, events: Sequence[AnyEvent]) -> None:
-        """Events that are in the log now, the last at `head`."""
-        # A page is found here by counting back from the head, so there must be no gap.
+        """Add events that are now in the log, the last one at `head`."""
+        # A page is located by counting back from the head, so there must be no gap.
         if self._head + len(events) != head or not self.followers:
             self._events.clear()
         self._head = head
@@ -75,20 +74,20 @@ class Newest:
                 del self._events[:-KEPT]
 
     def read(self, page: Page) -> list[AnyEvent]:
-        """The events of a page of the log. Raises `LogCorrupt`, `LogTooNew`."""
+        """Return the events of a page of the log. Raises `LogCorrupt`, `LogVersionMismatch`."""
         end = len(self._events) - (self._head - page.offset)
         start = end - len(page.frames)
         if not 0 <= start < end <= len(self._events):
             return decode_all(page.frames)
         read = self._events[start:end]
         if self.followers == 1:
-            # Of several nobody knows here who is behind.
+            # With several followers, the position of the slowest is unknown here.
             del self._events[:end]
         return read
 
     @contextmanager
     def followed(self) -> Generator[None]:
-        """Somebody follows the session meanwhile."""
+        """Count a follower of the session inside the block."""
         self.followers += 1
         try:
             yield
@@ -155,7 +154,7 @@ class EmbeddedSession:
             return await node.view(self.session_id)
 
     async def follow(self, after: int) -> AsyncGenerator[EventPage]:
-        # Readers have scopes of their own (`Attachment.next_page`): one cannot be held across a `yield`.
+        # Each reader needs its own cancel scope (`Attachment.next_page`): one cannot be held across a `yield`.
         newest = self._daemon.newest.setdefault(self.session_id, Newest())
         pages = self._daemon.node.follow(self.session_id, Position(self.epoch, after))
         with newest.followed():
@@ -163,7 +162,7 @@ class EmbeddedSession:
                 yield EventPage(page.offset, newest.read(page))
 
     async def forget(self, upto: int) -> None:
-        """Give memory back. Nothing between the two calls waits, so the head is still the same in the second."""
+        """Release memory. There is no await between the two calls, so the head is still the same in the second."""
         if self._daemon.forgets:
             with self._daemon.open() as node:
                 head = (await node.session(self.session_id)).head
@@ -183,14 +182,14 @@ class EmbeddedDaemon:
         self._clock = clock
         self.forgets = forgets
         self.newest: dict[SessionId, Newest] = {}
-        """Of each session that is followed, or was."""
+        """Events of each session that is or was followed."""
         self._is_closed = False
         self._calls: set[anyio.CancelScope] = set()
         """Calls that wait for an answer."""
 
     @contextmanager
     def open(self) -> Generator[Node]:
-        """Where the sessions are, for one call. Raises `ClientClosed` when they are gone, or go meanwhile."""
+        """Yield the node for one call. Raises `ClientClosed` if it is closed before or meanwhile."""
         node = self.node
         with anyio.CancelScope() as scope:
             self._calls.add(scope)
@@ -203,19 +202,19 @@ class EmbeddedDaemon:
 
     @property
     def node(self) -> Node:
-        """Where the sessions are. Raises `ClientClosed` when they are gone."""
+        """Return the node. Raises `ClientClosed` if it is closed."""
         if self._is_closed:
             raise _closed()
         return self._node
 
     def published(self, session_id: SessionId, events: Sequence[AnyEvent]) -> None:
-        """A session has new events. A node's `watch`."""
+        """Record new events of a session. Used as a node's `watch`."""
         newest = self.newest.get(session_id)
         if newest is not None:
             newest.publish(self._node.loaded[session_id].head, events)
 
     def close(self) -> None:
-        """The node ends: whoever waits for an answer of it hears so, and whoever asks from now on."""
+        """Close the node: current and later calls raise `ClientClosed`."""
         self._is_closed = True
         for scope in self._calls:
             scope.cancel()
@@ -227,7 +226,7 @@ class EmbeddedDaemon:
             session = await self._session(created, 0)
             failure = await opening_failure(node, session.session_id)
             if failure is not None:
-                # As at a daemon: what no agent has taken does not stay.
+                # As in a daemon, a session that its agent rejected is removed.
                 await node.delete(session.session_id)
                 raise failure
             return session
@@ -260,12 +259,12 @@ def _closed() -> ClientClosed:
 async def open_embedded(
     source: AgentSource, log: EventLog | None, limits: Limits, clock: Clock | None
 ) -> AsyncGenerator[EmbeddedDaemon]:
-    """A running node with its agent. On exit the agent is stopped, and a log of our own is gone."""
+    """Run a node with its agent. On exit the agent is stopped, and a private log is discarded."""
     kept, clock = log or MemoryEventLog(), clock or SystemClock()
     daemon: EmbeddedDaemon | None = None
 
     def watch(session_id: SessionId, events: Sequence[AnyEvent]) -> None:
-        # A node that opens a kept log records what was left open before there is a client to tell.
+        # A node that opens a stored log records the ends of open turns before it has a client to notify.
         if daemon is not None:
             daemon.published(session_id, events)
 

@@ -1,7 +1,7 @@
-"""A form of the agent (`elicitation/create`), read from its JSON schema: which fields, and what each takes.
+"""A form of the agent (`elicitation/create`), read from its JSON schema: the fields and their allowed values.
 
-A value that does not fit is told in words that name the field and what is allowed. What a schema says that is not
-known here is left to the agent to check.
+An invalid value yields a message that names the field and the allowed values. Rules of a schema that are not known
+here are left to the agent to check.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from turnwire.core.json_members import entries, members, text_of
+from turnwire.session.json_members import entries, members, text_of
 from turnwire.wire.jsonrpc import UNREADABLE
 
 YES, NO = ("y", "yes", "true", "1", "on"), ("n", "no", "false", "0", "off")
@@ -29,14 +29,14 @@ _TAKES = {
 
 
 class Choice(Struct, frozen=True):
-    """One of the values that a field takes."""
+    """One of the allowed values of a field."""
 
     value: str
     title: str = ""
 
 
 class Bounds(Struct, frozen=True, rename="camel"):
-    """How long, large or many a value may be, and what it must look like."""
+    """Bounds of a value's length, size or number, and its pattern."""
 
     min_length: int | None = None
     max_length: int | None = None
@@ -53,18 +53,18 @@ class Field(Struct, frozen=True, kw_only=True):
 
     name: str
     type: str
-    """`string`, `number`, `integer`, `boolean`, `array` of strings, or what is not known here."""
+    """`string`, `number`, `integer`, `boolean`, `array` of strings, or an unknown type."""
     title: str = ""
     description: str = ""
     is_required: bool = False
     choices: tuple[Choice, ...] = ()
     default: Any = None
-    """None if there is none."""
+    """`None` if there is no default."""
     bounds: Bounds = Bounds()
 
     @property
     def takes(self) -> str:
-        """What may be given, in words."""
+        """Return a description of the allowed values."""
         if self.choices:
             among = ", ".join(each.value for each in self.choices)
             return f"any of {among}, with commas between" if self.type == "array" else f"one of {among}"
@@ -90,7 +90,7 @@ class Field(Struct, frozen=True, kw_only=True):
         return f" ({joined})" if joined else ""
 
     def read(self, text: str) -> Any:
-        """The value that a person wrote. What cannot be one stays text, and `problem` says so."""
+        """Return the value of a person's input. Unreadable input stays text, and `problem` reports it."""
         text = text.strip() if self.type != "string" else text
         if self.type == "boolean":
             return True if text.lower() in YES else False if text.lower() in NO else text
@@ -104,7 +104,7 @@ class Field(Struct, frozen=True, kw_only=True):
             return text
 
     def _chosen(self, text: str) -> str:
-        """A choice may be given by its value, its title, or its number."""
+        """Return the value of a choice by its value, its title, or its number."""
         if any(each.value == text for each in self.choices):
             return text
         if text.isdecimal() and 1 <= int(text) <= len(self.choices):
@@ -112,7 +112,7 @@ class Field(Struct, frozen=True, kw_only=True):
         return next((each.value for each in self.choices if each.title.lower() == text.lower()), text)
 
     def problem(self, value: Any) -> str | None:
-        """Why the form does not take this value; none if it does."""
+        """Return why the form does not accept this value, or `None` if it does."""
         fits = _FITS.get(self.type)
         return None if fits is None or fits(self, value) else f"{self.name} takes {self.takes}"
 
@@ -126,7 +126,7 @@ def _fits_string(field: Field, value: Any) -> bool:
     try:
         return bounds.pattern is None or re.search(bounds.pattern, value) is not None
     except re.error:
-        # A pattern of another language.
+        # A pattern in a regular expression dialect that Python does not read.
         return True
 
 
@@ -162,7 +162,7 @@ _FITS = {
 
 
 class Form(Struct, frozen=True):
-    """What the agent wants to know."""
+    """A form to be filled in for the agent."""
 
     message: str
     fields: tuple[Field, ...]
@@ -170,7 +170,7 @@ class Form(Struct, frozen=True):
     description: str = ""
 
     def problems(self, content: Mapping[str, Any]) -> list[str]:
-        """What keeps the agent from taking this content: each names its field."""
+        """Return the reasons why the agent would reject this content; each names its field."""
         known = {each.name: each for each in self.fields}
         names = ", ".join(known) or "none"
         said = [f"there is no field {each}; there are: {names}" for each in content if each not in known]
@@ -184,7 +184,7 @@ class Form(Struct, frozen=True):
 
 
 def read_form(params: Raw) -> Form | None:
-    """The form of an elicitation; none if it is something else."""
+    """Return the form of an elicitation, or `None` if it is something else."""
     asked = members(params)
     schema = members(asked.get("requestedSchema"))
     if text_of(asked, "mode") not in (None, "form") or not schema:

@@ -1,9 +1,9 @@
-"""The way to a daemon over HTTP: one place for its address, the credential, retries and what errors mean.
+"""HTTP access to a daemon: its address, the credential, retries and error mapping.
 
-A request that may have been done is never repeated, unless the caller says that doing it twice is doing it once.
-The credential goes nowhere but to this one address. What the daemon refuses is raised as the error that it is
-inside one process, found by its `code`; a code that is not known here becomes `DaemonRefused`. Text of a body
-that is no problem of the daemon's contract is not shown.
+A request that may have taken effect is never repeated, unless the caller declares it idempotent. The credential is
+sent to this one address only. An error of the daemon is raised as the class that it has inside one process, found
+by its `code`; an unknown code becomes `DaemonRefused`. The text of a body that is not a problem of the daemon's
+contract is not shown.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import httpx
 import msgspec
 
 from turnwire.client.arguments import to_json, to_text
+from turnwire.clock import Clock, SystemClock
 from turnwire.errors import (
     AgentError,
     AgentFailure,
@@ -42,29 +43,28 @@ from turnwire.errors import (
     Unauthenticated,
     tree,
 )
+from turnwire.hosting.address import is_loopback
+from turnwire.hosting.backoff import Backoff, Chance, random
+from turnwire.hosting.local_daemon import TOKEN_FILE
 from turnwire.limits import Limits
-from turnwire.link.address import is_loopback
-from turnwire.link.backoff import Backoff, Chance, random
-from turnwire.link.local_daemon import TOKEN_FILE
-from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.wire.jsonrpc import UNREADABLE
 
 TOKEN_VARIABLE: Final = "TURNWIRE_TOKEN"
 
 ANSWER_S: Final = 60.0
-"""A daemon answers at once but for a new session, which waits for its agent: 10 s, and more under load."""
+"""Timeout in seconds. A daemon answers at once, except that a new session waits for its agent: 10 s or more."""
 CONNECT_S: Final = 10.0
 FIRST_BYTE_S: Final = 10.0
-"""A stream begins at once, so one that does not is held back by something in between."""
+"""A stream begins at once, so a later first byte means that an intermediary holds it back."""
 HEARTBEATS_MISSED: Final = 3
-"""A stream that is silent for this many heartbeats is dead."""
+"""Number of missed heartbeats after which a silent stream is dead."""
 _IDLE_S: Final = 2.0
-"""Shorter than any server keeps an idle connection, so that none is used while it is being closed."""
+"""Shorter than any server's keep-alive, so that no connection is used while the server closes it."""
 _RETRY_FIRST_S, _RETRY_MOST_S = 0.1, 2.0
 
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout)
 _NOTHING_DONE = frozenset({429, 503})
-"""Statuses that say that nothing was done."""
+"""Statuses that guarantee that the request had no effect."""
 
 _Shape = TypeVar("_Shape")
 
@@ -72,12 +72,12 @@ _Shape = TypeVar("_Shape")
 _Context: TypeAlias = dict[str, str | int | float | bool | None]
 
 _OWN_MEMBERS: Final = frozenset({"error", "code", "type", "title", "status", "detail", "message", "self"})
-"""What every problem has, and what would be taken for another argument."""
+"""Members of every problem, and members that would collide with arguments."""
 _NOT_OVER_HTTP: Final = (TurnError, RequestRefused, AgentFailure, ModelFailed)
-"""A turn's end, an answer to an agent, and what only an agent raises: none of them refuses a request."""
+"""Ends of turns, answers to agents, and errors that only agents raise: none is the error of a request."""
 _MOST_RETRY_AFTER_S: Final = 3600.0
 _PASSING: Final = frozenset({408, 425, 429, 502, 503, 504})
-"""What servers and proxies say of a moment that passes."""
+"""Transient statuses of servers and proxies."""
 
 
 _BY_CODE: Final = {each.code: each for each in tree() if each not in _NOT_OVER_HTTP}
@@ -90,13 +90,13 @@ _BY_STATUS: Final[Mapping[int, type[TurnwireError]]] = {
 
 
 class HttpAnswer(NamedTuple):
-    """What came back."""
+    """An HTTP response."""
 
     status: int
     body: bytes
 
     def read(self, shape: type[_Shape]) -> _Shape:
-        """The body as JSON of this shape. Raises `RemoteProtocolError`."""
+        """Decode the body as JSON of this type. Raises `RemoteProtocolError`."""
         try:
             return msgspec.json.decode(self.body, type=shape)
         except UNREADABLE:
@@ -106,13 +106,13 @@ class HttpAnswer(NamedTuple):
 
 
 class Capabilities(msgspec.Struct):
-    """What a daemon says that it can do."""
+    """The capabilities that a daemon reports."""
 
     features: tuple[str, ...] = ()
 
 
 class Http:
-    """Requests to one daemon. Open connections are its own; close it."""
+    """Requests to one daemon. It owns its connections; close it."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Http:
         self._client = httpx.AsyncClient(
             base_url=base,
             headers=_headers(token),
-            # No certificates are read for plain HTTP: that takes longer than the request.
+            # No certificates are loaded for plain HTTP: loading takes longer than the request.
             verify=httpx.create_ssl_context() if base.startswith("https:") else False,
             trust_env=not is_loopback(base),
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S, pool=None),
@@ -148,7 +148,7 @@ class Http:
             await self._client.aclose()
 
     async def capabilities(self, *, patient: bool = True) -> Capabilities:
-        """What this daemon can do, asked once. Raises `DaemonUnreachable`, `Unauthenticated`."""
+        """Return the daemon's capabilities, requested once. Raises `DaemonUnreachable`, `Unauthenticated`."""
         if self._capabilities is None:
             try:
                 answer = await self.ask("GET", "/capabilities", repeatable=True, patient=patient)
@@ -168,10 +168,10 @@ class Http:
         patient: bool = True,
         answer_s: float | None = ANSWER_S,
     ) -> HttpAnswer:
-        """Ask until there is an answer, for `request_retry_s` at most; an impatient caller asks once.
+        """Send the request and retry for up to `request_retry_s`; an impatient caller sends it once.
 
-        A request whose answer was lost is sent again only if it is `repeatable`. Raises what the daemon refused it
-        with, `DaemonUnreachable`, and `ClientClosed`.
+        A request whose answer was lost is sent again only if it is `repeatable`. Raises the daemon's error,
+        `DaemonUnreachable`, and `ClientClosed`.
         """
         request = self._request(method, path, body, headers, answer_s)
         pause = Backoff(_RETRY_FIRST_S, _RETRY_MOST_S, self.chance)
@@ -195,10 +195,9 @@ class Http:
             await self.clock.sleep(wait_s)
 
     async def stream(self, path: str, headers: Mapping[str, str] | None = None) -> AsyncGenerator[bytes]:
-        """The body of an answer as it comes. Close it when done (`aclosing`).
+        """Yield the body of an answer as it arrives. Close it when done (`aclosing`).
 
-        Raises what the daemon refused it with, `DaemonUnreachable` if the connection is lost or goes silent, and
-        `ClientClosed`.
+        Raises the daemon's error, `DaemonUnreachable` if the connection is lost or silent, and `ClientClosed`.
         """
         self._check_open()
         silence_s = HEARTBEATS_MISSED * self.limits.heartbeat_s
@@ -241,12 +240,12 @@ class Http:
     def _refusal(self, answer: httpx.Response, body: bytes) -> TurnwireError:
         refusal = refusal_of(answer.status_code, answer.headers.get("retry-after"), body)
         if isinstance(refusal, Unauthenticated):
-            # The daemon cannot know what was sent on purpose, nor where its reader gets a token.
+            # The daemon cannot know if the token was sent on purpose, nor where the user gets one.
             return no_token(self._shown, had_one=self._had_token, **refusal.context)
         return refusal
 
     def _unreachable(self, error: Exception) -> DaemonUnreachable:
-        """What happened, in our own words: the text of a foreign exception may name what is nobody's business."""
+        """Describe the failure in fixed words: the text of a foreign exception may contain private data."""
         kind = type(error).__name__
         if isinstance(error, _NOT_SENT):
             return DaemonUnreachable(
@@ -261,7 +260,7 @@ class Http:
 
 
 def checked_url(url: str) -> str:
-    """The daemon's address without a slash at its end. Raises `ConfigError` if it is none."""
+    """Return the daemon's address without a trailing slash. Raises `ConfigError` if it is invalid."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -275,7 +274,7 @@ def checked_url(url: str) -> str:
 
 
 def no_token(url: str, *, had_one: bool, **context: Shown) -> Unauthenticated:
-    """Nobody gets in without a token that is valid: says what was wrong, and where to get one."""
+    """Return the error for a missing or invalid token: it names the problem, and where to get a token."""
     wrong = (
         f"the daemon at {url} does not take the token that it was sent: it was mistyped, was revoked, has expired,"
         " or is another daemon's"
@@ -291,12 +290,12 @@ def no_token(url: str, *, had_one: bool, **context: Shown) -> Unauthenticated:
 
 
 def segment(text: str) -> str:
-    """An id as one segment of a path. Raises `LocalProtocolError` if it is no text."""
+    """Return an id as one segment of a path. Raises `LocalProtocolError` if it is not text."""
     return quote(to_text(text, "an id"), safe="")
 
 
 def _headers(token: str | None) -> dict[str, str]:
-    # A stream that is compressed on the way is held back until enough of it is there.
+    # An intermediary that compresses a stream would buffer it.
     headers = {"Accept-Encoding": "identity", "User-Agent": "turnwire"}
     if token:
         if not (token.isascii() and token.isprintable()) or " " in token:
@@ -306,7 +305,7 @@ def _headers(token: str | None) -> dict[str, str]:
 
 
 def refusal_of(status: int, retry_after: str | None, body: bytes) -> TurnwireError:
-    """The error that an answer tells of. `context` has its `status`, and its `retry_after` in seconds if any."""
+    """Return the error of a response. `context` has its `status`, and its `retry_after` in seconds if any."""
     members = _members(body)
     code = members.get("code")
     found = _BY_CODE.get(code) if isinstance(code, str) else None
@@ -325,14 +324,14 @@ def refusal_of(status: int, retry_after: str | None, body: bytes) -> TurnwireErr
 
 
 def is_passing(error: TurnwireError) -> bool:
-    """Whether the same request may be taken a moment later, whatever becomes of any session or agent."""
+    """Return whether the same request may succeed a moment later, whatever happens to any session or agent."""
     if isinstance(error, DaemonRefused):
         return error.context.get("status") in _PASSING
     return error.retryable and not isinstance(error, SessionError | AgentError)
 
 
 def retry_after_of(error: TurnwireError) -> float:
-    """How long the daemon asks to wait."""
+    """Return how long the daemon asks to wait."""
     seconds = error.context.get("retry_after")
     return float(seconds) if isinstance(seconds, int | float) else 0.0
 
@@ -358,7 +357,7 @@ def _members(body: bytes) -> Mapping[str, Any]:
 
 
 def _seconds(text: str | None) -> float | None:
-    """`Retry-After` in its form of seconds; a date is left alone, because clocks differ."""
+    """Parse `Retry-After` in seconds; the date form is ignored, because clocks differ."""
     if text is None or not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,3})?", text.strip()):
         return None
     return min(float(text), _MOST_RETRY_AFTER_S)

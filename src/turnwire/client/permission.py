@@ -1,8 +1,8 @@
-"""A permission request of the agent to its users, and how a short answer becomes the agent's answer.
+"""A permission request of the agent to its users, and the conversion of a short answer to the agent's answer.
 
-A handler returns an option or its id, `reject`, or the whole answer as a dict; the JSON-RPC result is made of it.
-A `reject` never becomes an approval: without an option that rejects, the agent hears `cancelled`. What is no
-answer to this request is not passed on.
+A handler returns an option or its id, `reject`, or the whole answer as a dict; the JSON-RPC result is made of it. A
+`reject` never becomes an approval: without a rejecting option, the agent gets `cancelled`. An invalid answer is not
+forwarded.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from msgspec import Raw, Struct
 from turnwire.client.arguments import to_json
 from turnwire.client.form import Form, read_form
 from turnwire.client.tool_call import FileDiff, ToolCall, ToolCalls, asked_call
-from turnwire.core.events import PermissionRequested
-from turnwire.core.json_members import members, text_of
-from turnwire.core.permissions import ACTIONS
-from turnwire.core.view import Terminal
-from turnwire.core.view import ToolCall as FoldedCall
 from turnwire.errors import InvalidOption, LocalProtocolError
 from turnwire.ids import ChildId, PermissionId, PromptId, SessionId
+from turnwire.projections.view import Terminal
+from turnwire.projections.view import ToolCall as FoldedCall
+from turnwire.session.events import PermissionRequested
+from turnwire.session.json_members import members, text_of
+from turnwire.session.permissions import ACTIONS
 from turnwire.wire.jsonrpc import raw
 from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION
 
@@ -31,7 +31,7 @@ _REJECTING = ("reject_once", "reject_always")
 
 
 class Option(Struct, frozen=True, rename="camel"):
-    """One of the answers that the agent offers."""
+    """One of the options that the agent offers."""
 
     option_id: str
     name: str = ""
@@ -60,14 +60,14 @@ class _Offered(Struct):
 
 
 class Reply(NamedTuple):
-    """What the daemon is told."""
+    """The answer for the daemon."""
 
     answer: Raw
     option_id: str | None = None
 
 
 class PermissionRequest:
-    """A permission request or a form, open until somebody answers or its turn ends."""
+    """A permission request or a form, open until a client answers or its turn ends."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class PermissionRequest:
         known: FoldedCall | None = None,
         terminals: Mapping[str, Terminal] | None = None,
     ) -> None:
-        """`known` is what the agent told of the tool call before, `terminals` what it told of its terminals."""
+        """`known` is the tool call as the agent described it before, `terminals` its terminals."""
         self._event = event
         self.session_id = session_id
         self._known = known
@@ -97,12 +97,12 @@ class PermissionRequest:
 
     @property
     def prompt_id(self) -> PromptId | None:
-        """The turn that waits for it."""
+        """The waiting turn."""
         return self._event.prompt_id
 
     @property
     def child(self) -> ChildId | None:
-        """The child session that asks; none if the session itself does."""
+        """The child session that sent the request; `None` for the session itself."""
         return self._event.child
 
     @property
@@ -112,23 +112,23 @@ class PermissionRequest:
 
     @property
     def params(self) -> Raw:
-        """What the agent asked, as JSON."""
+        """The agent's request parameters as JSON."""
         return self._event.params
 
     @property
     def title(self) -> str:
-        """What it is about, as the agent calls it; empty if it has no name."""
+        """The agent's title of the request; empty if it has none."""
         asked, call = members(self._event.params), self.tool_call
         return text_of(asked, "title") or text_of(asked, "message") or ("" if call is None else call.title)
 
     @property
     def description(self) -> str:
-        """What an agent of v2 says beside the title; empty if nothing."""
+        """The description that an agent of v2 may add to the title; empty if absent."""
         return text_of(members(self._event.params), "description") or ""
 
     @property
     def options(self) -> list[Option]:
-        """What may be selected; empty if the request takes a free answer."""
+        """The options to select from; empty if the request accepts a free answer."""
         try:
             return msgspec.json.decode(self._event.params, type=_Offered).options
         except msgspec.DecodeError:
@@ -136,7 +136,7 @@ class PermissionRequest:
 
     @property
     def tool_call(self) -> ToolCall | None:
-        """The tool call that it is about, with what the agent told of it before; none if it is about none."""
+        """The tool call in question, with its earlier updates; `None` if there is none."""
         told, is_v2 = self._told_of_call()
         if not told:
             return None
@@ -144,57 +144,57 @@ class PermissionRequest:
 
     @property
     def tool_call_id(self) -> str | None:
-        """The id of that tool call, in the agent's words."""
+        """The agent's id of that tool call."""
         return text_of(self._told_of_call()[0], "toolCallId")
 
     def _told_of_call(self) -> tuple[dict[str, Raw], bool]:
-        """What is told of the tool call here, and whether in v2's words: v2 has it in a subject."""
+        """Return the tool call in this request, and whether it is in v2's form: v2 has it in a subject."""
         asked = members(self._event.params)
         call = members(asked.get("subject")).get("toolCall")
         return (members(asked.get("toolCall")), False) if call is None else (members(call), True)
 
     @property
     def command(self) -> str | None:
-        """The command that is to run; none if it is about none, or that cannot be told."""
+        """The command to be run; `None` if there is none or it is unknown."""
         call = self.tool_call
         return text_of(self._subject_command(), "command") or (None if call is None else call.command)
 
     @property
     def cwd(self) -> str | None:
-        """Where the command is to run, if the agent says so."""
+        """Working directory of the command, if the agent reports it."""
         call = self.tool_call
         return text_of(self._subject_command(), "cwd") or (None if call is None else call.cwd)
 
     @property
     def diffs(self) -> list[FileDiff]:
-        """How files are to change."""
+        """The proposed changes of files."""
         return [] if self.tool_call is None else self.tool_call.diffs
 
     @property
     def diff(self) -> str:
-        """The same as one unified diff; empty if it changes no file that is known."""
+        """The same as one unified diff; empty without known file changes."""
         return "" if self.tool_call is None else self.tool_call.diff
 
     @property
     def form(self) -> Form | None:
-        """The form to fill in, if it is one."""
+        """The form to fill in, if the request is one."""
         return read_form(self._event.params) if self.method == ELICITATION_CREATE else None
 
     @property
     def url(self) -> str | None:
-        """The page at which the agent wants something done, if it asks for that."""
+        """The page that the agent asks the user to visit, if any."""
         asked = members(self._event.params)
         return text_of(asked, "url") if self.method == ELICITATION_CREATE else None
 
     def _subject_command(self) -> dict[str, Raw]:
-        """A v2 agent's question about a command that is no tool call."""
+        """Return the command of a v2 request that is not about a tool call."""
         subject = members(members(self._event.params).get("subject"))
         return subject if text_of(subject, "type") == "command" else {}
 
     def reply(self, answer: object) -> Reply:
-        """The agent's answer for a handler's, which may be of any type: an `Answer` is taken.
+        """Return the agent's answer for a handler's result, which may have any type; a valid one is an `Answer`.
 
-        Raises `InvalidOption` for an option that was not offered, and `LocalProtocolError` for what is no answer.
+        Raises `InvalidOption` for an option that was not offered, and `LocalProtocolError` for an invalid answer.
         """
         if isinstance(answer, Mapping):
             return self._whole(cast("Mapping[str, Any]", answer))
@@ -215,7 +215,7 @@ class PermissionRequest:
         return Reply(raw({"outcome": {"outcome": "selected", "optionId": option_id}}), option_id)
 
     def _whole(self, answer: Mapping[str, Any]) -> Reply:
-        """What the agent hears is what was given, members that are not known here included."""
+        """The agent gets the answer as it is, including members that are unknown here."""
         said = to_json(dict(answer), "an answer")
         try:
             if self.method != SESSION_REQUEST_PERMISSION:
@@ -258,7 +258,7 @@ class PermissionRequest:
 
 
 def asked(event: PermissionRequested, session_id: SessionId, calls: ToolCalls) -> PermissionRequest:
-    """The permission request of an event, with what is known of its tool call."""
+    """Return the permission request of an event, with the known data of its tool call."""
     request = PermissionRequest(event, session_id)
     known = None if event.child is not None else calls.folded(request.tool_call_id)
     return PermissionRequest(event, session_id, known, calls.terminals)

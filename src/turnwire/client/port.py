@@ -1,14 +1,14 @@
-"""The port between the SDK and the place where its sessions live.
+"""The port between the SDK and the daemon of its sessions.
 
-The runtime in this process is one implementation (`client.embedded`); a daemon reached over HTTP is another.
-Nothing above knows which.
+The runtime in this process is one implementation (`client.embedded`); a daemon reached over HTTP is another. The
+layers above cannot tell them apart.
 
 Obligations of an implementation:
 
-P1  `follow` gives every event after its position, once each, in order, for as long as it is read. Any number of
+P1  `follow` yields every event after its position, once each, in order, for as long as it is read. Any number of
     followers may read at once, each at its own pace.
 P2  `prompt` returns once the prompt is recorded. Its events come after `after_offset`.
-P3  A call that is refused raises a `TurnwireError` and has changed nothing.
+P3  A call that is rejected raises a `TurnwireError` and has changed nothing.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Raw
 
-from turnwire.core.events import AnyEvent
-from turnwire.core.inputs import WhenBusy
-from turnwire.core.view import View
 from turnwire.ids import Epoch, PermissionId, PromptId, RequestId, SessionId
+from turnwire.projections.view import View
+from turnwire.session.events import AnyEvent
+from turnwire.session.inputs import WhenBusy
 
 
 class NewPrompt(NamedTuple):
@@ -29,39 +29,39 @@ class NewPrompt(NamedTuple):
 
     content: Raw
     when_busy: WhenBusy | None = None
-    """None: as the daemon does it with prompts that do not say."""
+    """`None`: the daemon's default."""
     key: str | None = None
     """Idempotency key: the same key with the same content is one prompt."""
     request_id: RequestId | None = None
-    """The caller's own name for it, kept with its JSON type."""
+    """The caller's id for it, stored with its JSON type."""
 
 
 class Accepted(NamedTuple):
-    """A prompt that is recorded."""
+    """A recorded prompt."""
 
     prompt_id: PromptId
     after_offset: int
-    """A reader that starts after this offset sees all of the turn."""
+    """A reader that starts after this offset sees the whole turn."""
     repeated: bool = False
-    """The same key was accepted before; this is that prompt."""
+    """True if the same key was accepted before; this is that prompt."""
 
 
 class EventPage(NamedTuple):
-    """Some events, and the offset of the last one."""
+    """Events, and the offset of the last one."""
 
     offset: int
     events: list[AnyEvent]
 
 
 class DaemonSession(Protocol):
-    """One session as its daemon offers it."""
+    """One session as its daemon provides it."""
 
     session_id: SessionId
     epoch: Epoch
     start: int
-    """The offset after which this client begins: 0 in a session it created, the head of one it found."""
+    """The offset after which this client begins: 0 in a session it created, else the head at attachment."""
     has_other_clients: bool
-    """Whether somebody else may answer for this client."""
+    """True if another client may answer for this client."""
 
     async def prompt(self, new_prompt: NewPrompt) -> Accepted: ...
 
@@ -74,7 +74,7 @@ class DaemonSession(Protocol):
     async def settle(self, prompt_id: PromptId) -> None: ...
 
     async def answer(self, request_id: PermissionId, answer: Raw, option_id: str | None) -> bool:
-        """Answer a permission request of the agent. False if somebody else had answered before."""
+        """Answer a permission request of the agent. Returns False if another client answered before."""
         ...
 
     async def close(self) -> None: ...
@@ -84,19 +84,19 @@ class DaemonSession(Protocol):
     def follow(self, after: int) -> AsyncGenerator[EventPage]: ...
 
     async def forget(self, upto: int) -> None:
-        """This client needs no event up to this offset any more."""
+        """Release the events up to this offset: this client no longer needs them."""
         ...
 
 
 class Daemon(Protocol):
-    """Where sessions live."""
+    """A daemon and its sessions."""
 
     async def create(self, cwd: str, mcp_servers: Raw, agent: str | None = None) -> DaemonSession:
-        """A session that the agent of that name has opened. Raises `AgentError` if none can be had."""
+        """Create a session at the agent of that name. Raises `AgentError` if the agent is not available."""
         ...
 
     async def authenticate(self, method_id: str) -> None:
-        """Log in at the agent. Raises `RemoteProtocolError` if it refuses."""
+        """Log in to the agent. Raises `RemoteProtocolError` if the agent rejects the login."""
         ...
 
     async def find(self, session_id: SessionId) -> DaemonSession: ...

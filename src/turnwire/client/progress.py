@@ -1,13 +1,13 @@
-"""How far each turn of a session has come on the client's side, and who waits for it.
+"""The client-side progress of each turn of a session, and its waiters.
 
-The dispatcher gives the events of turns in log order. A turn is *passed* when the dispatcher has come to its end,
-and *drained* when besides that no handler call for one of its updates is unfinished. `Turns` keeps a bounded
-number of drained turns, and each that somebody else keeps; it finds a turn by the id of its prompt or of its
-request. The log itself is not read here.
+The dispatcher passes the events of turns in log order. A turn is *passed* when the dispatcher has reached its end,
+and *drained* when in addition every handler call for its updates has finished. `Turns` holds a bounded number of
+drained turns, and each that is still referenced; it finds a turn by the id of its prompt or of its request. The log
+itself is not read here.
 
-A handler call may itself wait for a turn: turns and unfinished calls form a graph. Whoever would close a circle
-in it waits for the end of the turn only, and not for the handlers of that turn. So no two handlers ever wait for
-each other, and every other `await turn` means drained, inside of a handler too.
+A handler call may itself wait for a turn: turns and unfinished calls form a graph. A wait that would close a cycle
+in it waits for the end of the turn only, not for the handlers of that turn. So no two handlers ever wait for each
+other, and every other `await turn` means drained, including inside a handler.
 """
 
 from __future__ import annotations
@@ -26,44 +26,44 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from turnwire.core import events as ev
-from turnwire.core.correlation import same_id
-from turnwire.core.view import Terminal as TerminalView
-from turnwire.core.view import ToolCall, View
-from turnwire.core.view.transcript import NESTS, PlainText
 from turnwire.errors import TurnError, TurnwireError
 from turnwire.ids import PromptId, RequestId
+from turnwire.projections.view import Terminal as TerminalView
+from turnwire.projections.view import ToolCall, View
+from turnwire.projections.view.transcript import NESTS, PlainText
+from turnwire.session import events as ev
+from turnwire.session.correlation import same_id
 from turnwire.wire.jsonrpc import UNREADABLE, raw
 
 Terminal = ev.TurnCompleted | ev.TurnFailed
 
 
 class TurnResult(Struct, frozen=True, kw_only=True):
-    """How a turn ended."""
+    """The end of a turn."""
 
     prompt_id: PromptId
     stop_reason: str
-    """`end_turn`, `max_tokens`, `max_turn_requests`, `refusal`, `cancelled`, or a word of the agent's own."""
+    """`end_turn`, `max_tokens`, `max_turn_requests`, `refusal`, `cancelled`, or a reason that the agent defines."""
     text: str = ""
     """The agent's last message in the turn."""
     usage: dict[str, Any] | None = None
-    """What the agent reported as used, if it did."""
+    """The usage that the agent reported, if any."""
     ending: ev.Ending
-    """Which fact ended it."""
+    """The fact that ended the turn."""
     request_id: RequestId | None = None
     cancelled_by: str | None = None
     agent_stop_reason: str | None = None
-    """What the agent itself said of a turn that was cancelled, if it is another reason."""
+    """The stop reason that the agent reported for a cancelled turn, if it differs."""
     handler_errors: tuple[Exception, ...] = ()
-    """What update and permission handlers of this turn raised, in order."""
+    """Exceptions of update and permission handlers of this turn, in order."""
 
 
 FOLDED_AT_ONCE = 256
-"""Enough to make the cost per piece small, too few to hold on to much."""
+"""Enough chunks to make the cost of each small, few enough to hold little memory."""
 
 
 class _Chunk(Struct, frozen=True, rename="camel", gc=False):
-    """A piece of a message that is nothing but text."""
+    """A chunk of a message that contains only text."""
 
     content: PlainText
     message_id: str | None = None
@@ -82,15 +82,13 @@ class Progress:
     def __init__(self, prompt_id: PromptId, request_id: RequestId | None, started: ev.AgentStarted | None) -> None:
         self.prompt_id = prompt_id
         self.request_id = request_id
-        self.is_own = False
-        """This client prompted it."""
         self.errors: list[Exception] = []
-        """What handlers raised."""
+        """Exceptions of handlers."""
         self._view = View()
         if started is not None:
             self._view.apply(started)
         self._pieces: list[ev.SessionUpdated] = []
-        """Of the agent's message, not in the view yet."""
+        """Chunks of the agent's message that are not in the view yet."""
         self.calls: set[UnfinishedCall] = set()
         """Handler calls for this turn that the dispatcher did not wait for."""
         self._terminal: Terminal | None = None
@@ -114,7 +112,7 @@ class Progress:
             self._view.apply(event)
 
     def apply_updates(self, events: list[ev.SessionUpdated]) -> None:
-        """Fold updates of the turn that follow each other."""
+        """Fold consecutive updates of the turn."""
         for kind, alike in groupby(events, _KIND):
             if kind == _PIECE:
                 self._pieces.extend(alike)
@@ -126,10 +124,10 @@ class Progress:
             self._fold_pieces()
 
     def _fold_pieces(self) -> None:
-        """Fold neighbouring pieces of a message as one: the same text for a third of the work."""
+        """Fold adjacent chunks of a message as one: the same text for a third of the work."""
         pieces, self._pieces = self._pieces, []
         joined = b",".join([each.update for each in pieces])
-        # What was said in a child session, or inside of a tool call, is no piece of the agent's message.
+        # Text of a child session or inside a tool call is no chunk of the agent's message.
         is_inner = NESTS in joined or any(map(_CHILD, pieces))
         try:
             chunks = None if is_inner else _read_chunks(b"[%b]" % joined)
@@ -144,13 +142,13 @@ class Progress:
             self._view.apply(replace(pieces[0], update=raw(_Chunk(text, message_id))))
 
     def known_of(self, tool_call_id: str | None) -> tuple[ToolCall | None, dict[str, TerminalView]]:
-        """What the agent has told of a tool call in this turn, and of its terminals."""
+        """Return a tool call and its terminals as the agent has described them in this turn."""
         known = None if tool_call_id is None else self._view.transcript.tools.get(tool_call_id)
-        # A copy: the view goes on while a handler looks.
+        # A copy, because the view changes while a handler reads it.
         return copy(known), {name: copy(each) for name, each in self._view.terminals.items()}
 
     def begin_call(self, call: UnfinishedCall) -> None:
-        """A handler call goes on beside the dispatcher; the turn is not drained before it is finished."""
+        """Register a call that runs in parallel with the dispatcher; the turn is drained after it."""
         self.calls.add(call)
 
     def finish_call(self, call: UnfinishedCall) -> None:
@@ -158,21 +156,21 @@ class Progress:
         self._settle()
 
     def end(self, terminal: Terminal) -> None:
-        """The dispatcher has come to the turn's end."""
+        """Record that the dispatcher has reached the turn's end."""
         self.apply(terminal)
         self.end_with(terminal, self._view.result_text(self.prompt_id))
 
     def end_with(self, terminal: Terminal, text: str | None) -> None:
-        """It has ended, and this was the agent's last message."""
+        """Record the end and the agent's last message."""
         self._text = text or ""
         self._terminal = terminal
-        # What was folded is not needed any more.
+        # The folded events are no longer needed.
         self._view = View()
         self.apply = self._view.apply
         self._settle()
 
     def fail(self, error: TurnwireError) -> None:
-        """The end, or the end of a handler call, will not be heard here."""
+        """Fail the turn: its end, or the end of a handler call, will not arrive here."""
         if not self.is_drained:
             self._failure = error
             self.calls.clear()
@@ -186,12 +184,12 @@ class Progress:
             self._drained.set()
 
     async def passed(self) -> TurnResult:
-        """The result once the end has been dispatched. Raises `TurnError` and why the end was not heard."""
+        """Wait for the dispatched end; return the result. Raises `TurnError`, or the error of the walk."""
         await self._passed.wait()
         return self._result()
 
     async def drained(self) -> TurnResult:
-        """The result once every handler call of the turn has finished, too."""
+        """Wait until every handler call of the turn has finished as well, and return the result."""
         await self._drained.wait()
         return self._result()
 
@@ -227,7 +225,7 @@ class Progress:
 
 
 def progress_from_view(view: View, prompt_id: PromptId) -> Progress:
-    """A turn whose events are forgotten, as far as the session's view knows it."""
+    """Return a turn whose events are released, from the session's view."""
     record, progress = view.turns[prompt_id], Progress(prompt_id, None, None)
     progress.request_id = record.prompt_request_id
     outcome, at = record.outcome, record.ended_at or 0
@@ -261,7 +259,7 @@ def progress_from_view(view: View, prompt_id: PromptId) -> Progress:
 
 
 class UnfinishedCall:
-    """One handler call that is not finished."""
+    """One unfinished handler call."""
 
     __slots__ = ("_go_on", "_progress", "awaits", "is_over", "is_released")
 
@@ -274,7 +272,7 @@ class UnfinishedCall:
         self.is_released = False
 
     def release(self) -> None:
-        """The call waits for a turn: let the walk over the log go on without it."""
+        """Let the walk over the log continue without this call, which is about to wait for a turn."""
         if not self.is_released and not self.is_over:
             self.is_released = True
             if self._progress is not None:
@@ -287,7 +285,7 @@ class UnfinishedCall:
             self._progress.finish_call(self)
 
     async def result_of(self, progress: Progress) -> TurnResult:
-        """The result of a turn, awaited inside of this call."""
+        """Await a turn inside this call and return its result."""
         if progress.is_drained:
             return await progress.drained()
         self.release()
@@ -301,7 +299,7 @@ class UnfinishedCall:
 
 
 def _leads_to(progress: Progress, call: UnfinishedCall) -> bool:
-    """Whether a turn can be drained only after this call has finished."""
+    """Return whether a turn can be drained only after this call has finished."""
     seen: set[int] = set()
     waiting = [progress]
     while waiting:
@@ -320,26 +318,26 @@ handler_call: ContextVar[UnfinishedCall | None] = ContextVar("turnwire_handler_c
 
 
 def current_call() -> UnfinishedCall | None:
-    """The handler call in which the caller runs, if it is in one that has not returned."""
+    """Return the unfinished handler call in which the caller runs, if any."""
     call = handler_call.get()
     return None if call is None or call.is_over else call
 
 
 def release_current_call() -> None:
-    """Whoever calls is about to wait for something that comes later in the log."""
+    """Release the current handler call, because the caller is about to wait for a later event of the log."""
     call = current_call()
     if call is not None:
         call.release()
 
 
 async def result_of(progress: Progress) -> TurnResult:
-    """The result of a turn, drained; see above for calls inside of a handler."""
+    """Wait until a turn is drained and return its result; see the module docstring for calls inside a handler."""
     call = current_call()
     return await (progress.drained() if call is None else call.result_of(progress))
 
 
 class Wakeup:
-    """Wakes everybody who waits for something to have changed."""
+    """A condition that wakes all its waiters."""
 
     def __init__(self) -> None:
         self._changed = anyio.Event()
@@ -353,26 +351,26 @@ class Wakeup:
 
 
 class Turns:
-    """The turns of a session that are open or not drained, the newest ended ones, and those that somebody holds."""
+    """The turns of a session that are open, not drained or still referenced, and the newest ended ones."""
 
     def __init__(self, wakeup: Wakeup, remembered: int) -> None:
         self._wakeup = wakeup
         self._remembered = remembered
         self.opened: dict[PromptId | None, Progress] = {}
-        """Turns that have not ended. Background updates name none and so find none."""
+        """Turns that have not ended. Background updates name no turn, so the lookup fails for them."""
         self._ended: dict[PromptId, Progress] = {}
         self._known: WeakValueDictionary[PromptId, Progress] = WeakValueDictionary()
-        """All of them. Made again from the log, a turn would not know its handler calls and what they raised."""
+        """All turns. A turn recreated from the log would not know its handler calls and their exceptions."""
         self._expected = 0
         self.started: ev.AgentStarted | None = None
         """The agent that speaks now."""
 
     def get(self, prompt_id: PromptId) -> Progress | None:
-        """A turn that is open, still remembered, or held by somebody."""
+        """Return a turn that is open, still remembered, or still referenced."""
         return self._known.get(prompt_id)
 
     def begin(self, prompt_id: PromptId, request_id: RequestId | None = None) -> Progress:
-        """A turn is accepted, or was begun by the agent; the same one again is known already."""
+        """Add a turn that was accepted or begun by the agent; a known turn is ignored."""
         progress = self.opened.get(prompt_id)
         if progress is None:
             progress = Progress(prompt_id, request_id, self.started)
@@ -383,7 +381,7 @@ class Turns:
         return progress
 
     def adopt(self, progress: Progress) -> Progress:
-        """Take in a turn that was read from the log, unless it has become known meanwhile."""
+        """Add a turn that was read from the log, unless it has become known meanwhile."""
         known = self.get(progress.prompt_id)
         if known is not None:
             return known
@@ -393,7 +391,7 @@ class Turns:
 
     @contextmanager
     def expecting(self) -> Generator[None]:
-        """Let go of no turn meanwhile: one of them is about to be claimed, and which is not known yet."""
+        """Release no turn inside the block: one of them is about to be claimed, and it is not known yet which."""
         self._expected += 1
         try:
             yield
@@ -408,7 +406,7 @@ class Turns:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Let go of what is not among the newest; not of a turn that still waits for a handler call."""
+        """Release all but the newest turns; turns that wait for a handler call stay."""
         if self._expected:
             return
         for old in list(islice(self._ended, max(0, len(self._ended) - self._remembered))):
@@ -416,37 +414,22 @@ class Turns:
                 del self._ended[old]
 
     def fail(self, error: TurnwireError) -> None:
-        """No more ends will be heard."""
+        """Fail all turns: no more ends will arrive."""
         for progress in self:
             progress.fail(error)
         self.opened.clear()
         self._wakeup.wake()
 
     def close(self) -> None:
-        """No turn is yet to come: whoever waits for one looks again."""
+        """Record that no further turn can start, and wake the waiters."""
         self._wakeup.wake()
 
     def __iter__(self) -> Iterator[Progress]:
-        """Newest first: an id that is used again means the newer turn."""
+        """Iterate newest first: a reused id means the newer turn."""
         return chain(reversed(self.opened.values()), reversed(self._ended.values()))
 
 
 def find_request(request_id: RequestId, turns: Iterable[Progress]) -> Progress | None:
-    """The turn that was prompted with this request id: by this client first, then by another one.
-
-    Each is compared with its JSON type first, then as a decimal string, because `2` is often written `"2"`.
-    """
-    known = [(each, each.request_id) for each in turns if each.request_id is not None]
-    for named in ([one for one in known if one[0].is_own], known):
-        for each, name in named:
-            if same_id(name, request_id):
-                return each
-        for each, name in named:
-            if is_written_alike(name, request_id):
-                return each
-    return None
-
-
-def is_written_alike(one: RequestId | None, other: RequestId) -> bool:
-    """Whether two ids are the same to somebody who does not look at their JSON type."""
-    return one is not None and str(one) == str(other)
+    """Return the first of these turns that was prompted with exactly this id and JSON type."""
+    named = ((each, each.request_id) for each in turns if each.request_id is not None)
+    return next((each for each, name in named if same_id(name, request_id)), None)

@@ -1,8 +1,8 @@
 """A daemon reached over HTTP, as the port of `client.port`.
 
-Its sessions behave as those of a node in this process. A prompt always has an idempotency key, so a prompt whose
-answer was lost is sent again and is still one prompt. No events are kept and nothing is decided here: what the
-daemon refuses is raised as the same error.
+Its sessions behave like those of a node in this process. A prompt always has an idempotency key, so a prompt whose
+answer was lost is sent again and still is one prompt. This module stores no events and makes no decisions: an error
+of the daemon is raised as the same error.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from turnwire import new_ids
 from turnwire.client.arguments import to_key
 from turnwire.client.http import Http, HttpAnswer, segment
 from turnwire.client.port import Accepted, EventPage, NewPrompt
 from turnwire.client.stream import AS_SAID, EventStream, Frame
-from turnwire.core.envelope import read_envelope
-from turnwire.core.events import AnyEvent
-from turnwire.core.view import View
+from turnwire.clock import Clock
 from turnwire.errors import (
     DaemonUnreachable,
-    FrameTooLarge,
+    LimitExceeded,
     LocalProtocolError,
     RemoteProtocolError,
     SessionExists,
@@ -31,13 +30,14 @@ from turnwire.errors import (
 )
 from turnwire.ids import ClientId, Epoch, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
-from turnwire.runtime import new_ids
-from turnwire.runtime.clock import Clock
+from turnwire.projections.envelope import read_envelope
+from turnwire.projections.view import View
+from turnwire.session.events import AnyEvent
 from turnwire.wire.ndjson import LineReader, Oversized
 
 _PAGE = 100
 _EXPORTS = 3
-"""How often a view is read again from the start if the connection is lost on the way."""
+"""Number of times that a view is read again from the start after a lost connection."""
 
 
 class _Opened(Struct, rename="camel"):
@@ -94,7 +94,7 @@ class RemoteSession:
         return Accepted(recorded.prompt_id, recorded.last_event_id, recorded.repeated)
 
     async def cancel(self, prompt_id: PromptId | None) -> None:
-        # A cancel of whatever runs may meet another turn the second time.
+        # A repeated cancel of the running turn may hit another turn.
         body = {} if prompt_id is None else {"promptId": prompt_id}
         await self._post("/cancel", body, repeatable=prompt_id is not None)
 
@@ -122,7 +122,7 @@ class RemoteSession:
         await self._ask("DELETE", "")
 
     async def view(self) -> View:
-        """Folded here from the whole log, so it is the same view as in the daemon."""
+        """Return the view, folded here from the whole log, so it equals the daemon's."""
         for left in range(_EXPORTS - 1, -1, -1):
             try:
                 return await self._folded()
@@ -132,12 +132,12 @@ class RemoteSession:
         raise AssertionError("the last try gives a view or raises")
 
     async def _folded(self) -> View:
-        view, lines = View(), LineReader(self._http.limits.sse_event_bytes)
+        view, lines = View(), LineReader(self._http.limits.frame_bytes)
         async with aclosing(self._http.stream(f"{self._path}/export?acp={AS_SAID}")) as pieces:
             async for piece in pieces:
                 for line in lines.feed(piece):
                     if isinstance(line, Oversized):
-                        raise FrameTooLarge("an event of the session is too large for this client", value=line.size)
+                        raise LimitExceeded("an event of the session is too large for this client", value=line.size)
                     number, event = read_envelope(line)
                     if event is not None and number is not None:
                         view.offset = number - 1  # the log may be trimmed, and an event of a kind that is new here
@@ -153,7 +153,7 @@ class RemoteSession:
                     after = page.offset
 
     async def forget(self, upto: int) -> None:
-        """The daemon keeps what it keeps; nothing is held here."""
+        """Do nothing: the daemon decides about its log, and no event is held here."""
 
     # -- requests ----------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class RemoteSession:
                 named["Turnwire-Client-Id"] = self._client_id
             return await self._http.ask(method, self._path + path, body, headers=named, repeatable=repeatable)
         except UnknownClient:
-            # The session remembers a bounded number of clients. Without a name we may do the same things.
+            # The session remembers a bounded number of clients. Without a client id the same actions are allowed.
             self._client_id = None
             return await self._http.ask(method, self._path + path, body, headers=headers, repeatable=repeatable)
 
@@ -189,7 +189,7 @@ class RemoteDaemon:
         self._http = http
 
     async def create(self, cwd: str, mcp_servers: Raw, agent: str | None = None) -> RemoteSession:
-        # The id is ours, so that asking again after a lost answer cannot make two sessions.
+        # The client chooses the id, so a retry after a lost answer cannot create two sessions.
         session_id = new_ids.session_id()
         body: dict[str, object] = {"cwd": cwd, "mcpServers": mcp_servers, "sessionId": session_id}
         if agent is not None:
@@ -224,7 +224,7 @@ class RemoteDaemon:
 
 
 def key_header(key: str | None) -> dict[str, str]:
-    """The idempotency key of a prompt; one that nobody else has, if the caller has none."""
+    """Return the idempotency key of a prompt; a unique one if the caller has none."""
     key = to_key(key)
     if key is not None and not (key.isascii() and key.isprintable() and key):
         raise LocalProtocolError("an idempotency key is text of ASCII characters in one line; give such a one")
@@ -232,7 +232,7 @@ def key_header(key: str | None) -> dict[str, str]:
 
 
 def _pages(after: int, batch: list[Frame]) -> list[EventPage]:
-    """The events of a batch in pages without gaps. A kind that is not known here becomes a page without events."""
+    """Return a batch's events in pages without gaps. An event of unknown kind becomes an empty page."""
     pages: list[EventPage] = []
     events: list[AnyEvent] = []
     for frame in batch:
@@ -267,7 +267,7 @@ def _outcome_of(answer: Raw) -> Raw | UnsetType:
 async def open_remote(
     url: str, token: str | None, limits: Limits, clock: Clock | None
 ) -> AsyncGenerator[RemoteDaemon]:
-    """A daemon that answers. Raises `ConfigError`, `DaemonUnreachable`, `Unauthenticated`."""
+    """Connect to a daemon. Raises `ConfigError`, `DaemonUnreachable`, `Unauthenticated`."""
     http = Http(url, token, limits=limits, clock=clock)
     try:
         await http.capabilities(patient=False)

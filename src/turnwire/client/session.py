@@ -1,7 +1,7 @@
-"""A session as a client holds it: prompt, listen, answer, look.
+"""A session for client programs: prompt, subscribe, answer, read.
 
-Everything it tells comes from the session's log. No turn ends with it: a turn goes on without its client, and
-only a cancel stops it.
+All data comes from the session's log. No turn ends with this object: a turn continues without its client, and only
+a cancel stops it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from turnwire.client.port import NewPrompt
 from turnwire.client.progress import TurnResult, Wakeup
 from turnwire.client.turn import Turn
 from turnwire.client.update import Update
-from turnwire.core.view import View
 from turnwire.ids import RequestId, SessionId
+from turnwire.projections.view import View
 
 Busy: TypeAlias = Literal["queue", "reject", "interrupt", "steer", "agent"]
 
@@ -32,7 +32,7 @@ class Session:
         self._attachment = attachment
         self._wakeup = wakeup
         self.handler_errors = attachment.dispatch.errors
-        """How many handler calls of this session have raised, by the name of the exception."""
+        """Number of handler calls of this session that raised, by the name of the exception."""
 
     @property
     def session_id(self) -> SessionId:
@@ -46,27 +46,28 @@ class Session:
         key: str | None = None,
         request_id: RequestId | None = None,
     ) -> Turn:
-        """A turn, at once. What refuses the prompt is raised by whoever awaits the turn or loops over it.
+        """Submit a prompt and return its turn at once. A rejection is raised when the turn is awaited or iterated.
 
         Prompts are submitted in the order of these calls. While another turn runs they wait, unless `when_busy` or
-        the daemon's operator says otherwise. `key` makes a repeated prompt the same prompt;
-        `request_id` is a name of your own, for `completed`. Raises `LocalProtocolError` for content that is none,
-        and for a key or an id of another type.
+        the daemon's operator chooses otherwise. `key` makes a repeated prompt the same prompt; `request_id` is an
+        id of your choice, for `completed`. Raises `LocalProtocolError` for invalid content, and for a key or an id
+        of a wrong type.
         """
         named = None if request_id is None else to_request_id(request_id)
         new_prompt = NewPrompt(to_raw(content), to_when_busy(when_busy), to_key(key), named)
         return Turn(self._attachment, self._attachment.submit(new_prompt))
 
     async def cancel(self) -> None:
-        """Ask for whichever turn runs to be stopped. Prompts in the queue stay there."""
+        """Request the cancellation of the running turn. Prompts in the queue stay there."""
         await self._attachment.port.cancel(None)
 
     async def completed(self, request_id: RequestId) -> TurnResult:
-        """The end of the turn with this request id, as `await turn` gives it; waits for one that is yet to come.
+        """Return the end of the newest turn prompted with this request id, waiting for it if necessary.
 
-        The id is the one given to `prompt`, here or by another client of the session; if both gave the same, the
-        one given here. What was in the log before this client came to the session does not count. Raises
-        `SessionClosed` if the session ends without it.
+        The id is the one passed to `prompt`, with its type: `5` is not `"5"`. A prompt of this program comes first,
+        even while it is still being submitted; another client's counts only if there is none. Turns that ended
+        before this client attached do not count. Raises the errors of `await turn`, and `SessionClosed` if the
+        session ends without such a turn.
         """
         attachment, wanted = self._attachment, to_request_id(request_id)
         attachment.dispatch.start()
@@ -81,28 +82,29 @@ class Session:
     def on_permission(
         self, function: Callable[[PermissionRequest], _Answer]
     ) -> Callable[[PermissionRequest], _Answer]:
-        """Call `function(request)` for each permission request: it gives an option or its id, "reject" or `None`.
+        """Call `function(request)` for each permission request; it returns an option or its id, "reject" or `None`.
 
-        With `None` the next function is asked, and after the last the permission request stays open for `answer`.
+        With `None` the next function is called, and after the last one the permission request stays open for
+        `answer`.
         """
         self._attachment.listeners.add_permission(function)
         self._attachment.dispatch.start()
         return function
 
     async def answer(self, question: PermissionRequest, answer: str | Option | Mapping[str, Any]) -> bool:
-        """Answer a permission request that was left open. False if it had been answered before.
+        """Answer an open permission request. Returns False if it was answered before.
 
-        Raises `InvalidOption` for an option that was not offered, `LocalProtocolError` for what is no answer.
+        Raises `InvalidOption` for an option that was not offered, `LocalProtocolError` for an invalid answer.
         """
         reply = question.reply(answer)
         return await self._attachment.port.answer(question.request_id, reply.answer, reply.option_id)
 
     async def view(self) -> View:
-        """The session's transcript, latest values, turns and open permission requests, as they are now."""
+        """Return the session's current transcript, latest values, turns and open permission requests."""
         return await self._attachment.port.view()
 
     async def close(self) -> None:
-        """End the session: what runs or waits is cancelled, and nothing can be prompted any more."""
+        """Close the session: running and queued prompts are cancelled, and no prompt is accepted any more."""
         await self._attachment.port.close()
 
     def __repr__(self) -> str:

@@ -1,19 +1,19 @@
-"""The events of one session of a daemon, over as many connections as it takes.
+"""The events of one session of a daemon, over as many connections as necessary.
 
-What comes after a cursor is given once each and in order, as the daemon sends it, also when a connection is cut,
-held back or silent. Nothing is skipped: a cursor that the daemon cannot honour raises `PositionLost`.
+Each event after the cursor is delivered once and in order, even if a connection is cut, delayed or silent. Nothing
+is skipped: a cursor that the daemon cannot honour raises `PositionLost`.
 
 Theory of operation
 -------------------
-The cursor is the id of the newest event that was given, so a new connection goes on exactly where the last one was
-cut, at whatever byte that was. What a connection repeats is dropped by its id.
+The cursor is the id of the newest delivered event, so a new connection resumes exactly where the last one was cut,
+at whatever byte that was. Repeated events are dropped by their id.
 
-A connection that brought something and is then cut is replaced at once. If that one brings nothing either, the wait
-begins at the time that the daemon's `retry:` asks for and doubles from there, spread by chance. A connection that
-lives for a while counts as good although nothing happened in the session: its heartbeats came.
+A connection that delivered an event and is then cut is replaced at once. If the next one delivers nothing either,
+the wait begins at the time of the daemon's `retry:` and doubles from there, with random jitter. A connection that
+lives for a while counts as good even if nothing happened in the session: its heartbeats came.
 
-    E1  Ids are given in rising order, and each id once.
-    E2  Nothing is given twice or left out because of a cut.
+    E1  Ids are delivered in rising order, and each id once.
+    E2  Nothing is delivered twice or omitted because of a cut.
     E3  It ends when the session is closed or gone, and raises when the daemon was away for `reconnect_s`.
 """
 
@@ -30,18 +30,18 @@ from msgspec import Struct, field
 
 from turnwire.client.http import Http, is_passing, retry_after_of, segment
 from turnwire.errors import DaemonUnreachable, PositionLost, RemoteProtocolError, SessionNotFound, TurnwireError
-from turnwire.link.backoff import Backoff
+from turnwire.hosting.backoff import Backoff
 from turnwire.wire.sse import SseEvent, SseReader
 
 AS_SAID: Final = "agent"
-"""The shape in which the agent's words are as it said them: an event is one envelope, and reads back as it was."""
+"""The shape with the agent's updates as sent: an event is one envelope, and reads back as it was."""
 SESSION_CLOSED: Final = "session_closed"
 RESYNC: Final = "state_resync_required"
 
 _AT_ONCE_S: Final = 0.05
-"""The most that the first try waits: enough for a thousand clients not to come in the same millisecond."""
+"""Longest wait before the first retry: enough to spread a thousand clients over several milliseconds."""
 _RETRY_S: Final = 1.0
-"""Where waits begin if the daemon has not named a time."""
+"""Initial wait if the daemon has not named one."""
 _MOST_S: Final = 30.0
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class _Origin(Struct, rename="camel", gc=False):
 
 
 class _Numbered(Struct, gc=False):
-    """What is read of every envelope here."""
+    """The member that is read of every envelope."""
 
     id: int | None = None
     meta: _Origin = field(name="_meta", default_factory=_Origin)
@@ -81,11 +81,10 @@ class Frame(NamedTuple):
     """One envelope."""
 
     id: int | None
-    """None for what is made for one stream only and is no event of the session, and for all but the last of the
-    envelopes that one event is told as."""
+    """`None` for a frame that was made for one stream only, and for all but the last envelope of an event."""
     type: str
     envelope: str
-    """As JSON."""
+    """The envelope as JSON."""
 
 
 class EventStream:
@@ -106,28 +105,28 @@ class EventStream:
         self._session_id = session_id
         self._epoch = epoch
         self.after = after
-        """The id of the newest event that was given."""
+        """The id of the newest delivered event."""
         self._failures = failures
-        """Give up after this many connections in a row that brought nothing; none means after `reconnect_s`."""
+        """Give up after this many consecutive connections without data; `None` means after `reconnect_s`."""
         self._backoff = Backoff(_RETRY_S, _MOST_S, http.chance)
         self._empty = 0
-        """Connections in a row that brought nothing."""
+        """Consecutive connections without data."""
         self._opened_at = 0.0
         self._away_since: float | None = None
-        """When the daemon was lost; none while it is heard."""
+        """Time at which the daemon was lost; `None` while it is connected."""
         self._is_known = False
-        """The daemon had the session when it was asked."""
+        """True if the daemon knew the session when it was checked."""
         self._is_closed = False
         self._parts: list[Frame] = []
-        """What has come of an event whose number has not."""
+        """Parts of an event whose last part, with its id, has not arrived."""
 
     async def frames(self) -> AsyncGenerator[list[Frame]]:
-        """Frames as they come, as many at a time as are there. Close it when done (`aclosing`).
+        """Yield the available frames as they arrive. Close it when done (`aclosing`).
 
         Raises:
-            PositionLost: the daemon does not have what comes after the cursor.
+            PositionLost: the daemon does not have the events after the cursor.
             DaemonUnreachable: it was away for too long.
-            SessionNotFound, Unauthenticated, Forbidden: it does not want to.
+            SessionNotFound, Unauthenticated, Forbidden: it rejected the request.
         """
         while True:
             failure: TurnwireError | None = None
@@ -148,8 +147,8 @@ class EventStream:
             await self._pause(failure)
 
     async def _connection(self) -> AsyncGenerator[list[Frame]]:
-        """What one connection brings."""
-        reader = SseReader(self._http.limits.sse_event_bytes)
+        """Yield the frames of one connection."""
+        reader = SseReader(self._http.limits.frame_bytes)
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(self.after)}
         if self._epoch is not None:
             headers["Turnwire-Epoch"] = self._epoch
@@ -168,18 +167,18 @@ class EventStream:
                 before, batch = self.after, self._fresh(events)
                 if batch:
                     yield batch
-                # What was made for this connection only, such as the end of a replay, brings nobody further.
+                # Frames made for this connection only, such as the end of a replay, are no progress.
                 if self.after > before or self._has_lived:
                     self._empty = 0
                     self._backoff.reset()
 
     @property
     def _has_lived(self) -> bool:
-        """Whether the newest connection was good for something, whatever then became of it."""
+        """Return whether the newest connection was useful, even if it failed afterwards."""
         return self._http.clock.monotonic() - self._opened_at > self._http.limits.heartbeat_s
 
     def _fresh(self, events: Sequence[SseEvent]) -> list[Frame]:
-        """What was not given before."""
+        """Return the frames that were not delivered before."""
         batch: list[Frame] = []
         for each in events:
             if each.event == RESYNC:
@@ -187,7 +186,7 @@ class EventStream:
             envelope = _read(each.data)
             number, frame = envelope.id, Frame(envelope.id, each.event, each.data)
             if envelope.meta.part_of is not None:
-                # Given with the rest of its event: one that was cut inside comes again as a whole.
+                # Delivered with the rest of its event: an event that was cut inside comes again as a whole.
                 self._parts.append(frame)
                 continue
             if number is not None:
@@ -213,7 +212,7 @@ class EventStream:
         )
 
     async def _is_over(self) -> bool:
-        """The stream ended by itself and brought nothing: the session may have been closed before."""
+        """Return whether the session is closed or gone, after a stream that ended without data."""
         try:
             answer = await self._http.ask("GET", f"/session/{segment(self._session_id)}", repeatable=True)
         except SessionNotFound:

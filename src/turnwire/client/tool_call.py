@@ -1,8 +1,8 @@
-"""A tool call of the agent as a program or a person reads it, whichever version of ACP it was told in.
+"""A tool call of the agent for programs and people, independent of the ACP version.
 
-Taken from what the agent sent: the command it runs, the files it changes as a unified diff, the text it shows. What
-an agent leaves out is empty here; what it says in words of its own is in `raw_input`, `raw_output` and `content`.
-`ToolCalls` puts together what an agent tells of its calls piece by piece.
+It contains the command that the tool runs, the changed files as a unified diff, and the visible text. Data that an
+agent omits is empty here; agent-specific data is in `raw_input`, `raw_output` and `content`. `ToolCalls` combines
+the updates of an agent's calls.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Any, cast
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from turnwire.core import events as ev
-from turnwire.core.json_members import entries, members, raw, text_of, without_nulls
-from turnwire.core.translate.diffs import git_patch
-from turnwire.core.translate.tools import sanitized
-from turnwire.core.view import Terminal, tools
-from turnwire.core.view import ToolCall as FoldedCall
-from turnwire.core.view.transcript import Transcript
+from turnwire.projections.translate.diffs import git_patch
+from turnwire.projections.translate.tools import sanitized
+from turnwire.projections.view import Terminal, tools
+from turnwire.projections.view import ToolCall as FoldedCall
+from turnwire.projections.view.transcript import Transcript
+from turnwire.session import events as ev
+from turnwire.session.json_members import entries, members, raw, text_of, without_nulls
 from turnwire.wire.jsonrpc import UNREADABLE
 
 RUNS = frozenset({"execute", "other"})
-"""Kinds of calls whose input may be a command. Some editing tools call what they do to a file a command, too."""
+"""Kinds of calls whose input may be a command. Some editing tools also call a file operation a command."""
 SHELL_WORDS = 3
-"""`bash -lc LINE`: the line is what a person wants to read."""
+"""Shells. Of `bash -lc LINE` a person wants to read the line."""
 
 
 class Location(Struct, frozen=True):
-    """A place that a tool call works at."""
+    """A location that a tool call works at."""
 
     path: str
     line: int | None = None
@@ -40,12 +40,12 @@ class Location(Struct, frozen=True):
 
 
 class FileDiff(Struct, frozen=True):
-    """How one tool call changes a file, or several."""
+    """Changes of one or several files by one tool call."""
 
     path: str
-    """The file; of several, the first."""
+    """The file; the first one of several."""
     text: str
-    """A unified diff. If the agent gave none, what it does to which file, in words."""
+    """A unified diff, or a description of the change if the agent sent none."""
 
 
 class CommandTerminal(Struct, frozen=True, kw_only=True):
@@ -55,13 +55,13 @@ class CommandTerminal(Struct, frozen=True, kw_only=True):
     command: str | None = None
     cwd: str | None = None
     output: str = ""
-    """Without what would steer a terminal."""
+    """The output without terminal control sequences."""
     exit_code: int | None = None
     signal: str | None = None
 
 
 class ToolCall(Struct, frozen=True, kw_only=True):
-    """What a tool is asked to do, and what became of it as far as it is known."""
+    """The request to a tool, and its result as far as it is known."""
 
     tool_call_id: str
     title: str = ""
@@ -70,19 +70,19 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     """`read`, `edit`, `delete`, `move`, `search`, `execute`, `think`, `fetch`, `switch_mode`, `other` …"""
     status: str = "pending"
     raw_input: Any = None
-    """What the tool is given, as JSON."""
+    """The tool's input as JSON."""
     raw_output: Any = None
     content: tuple[dict[str, Any], ...] = ()
-    """What it shows, in the agent's words: items of the type `content`, `diff`, `terminal` …"""
+    """Its content in the agent's form: items of the type `content`, `diff`, `terminal` …"""
     locations: tuple[Location, ...] = ()
     terminals: tuple[CommandTerminal, ...] = ()
-    """The terminals among its content of which the agent has told something."""
+    """The terminals in its content for which the agent has sent data."""
     first_input: Any = None
-    """What the tool was said to be given before, if the agent said something else with a permission request."""
+    """The tool's earlier input, if a permission request named a different one."""
 
     @property
     def command(self) -> str | None:
-        """The command that it runs; none if that cannot be told."""
+        """The command that it runs; `None` if that is unknown."""
         told = [each.command for each in self.terminals if each.command]
         if self.kind in RUNS:
             told = [each for each in map(_command, (self.raw_input, self.first_input)) if each] + told
@@ -90,7 +90,7 @@ class ToolCall(Struct, frozen=True, kw_only=True):
 
     @property
     def cwd(self) -> str | None:
-        """Where the command runs, if the agent says so."""
+        """Working directory of the command, if the agent reports it."""
         for given in (self.raw_input, self.first_input):
             for name in ("cwd", "workdir", "directory"):
                 if isinstance(given, Mapping) and isinstance(given.get(name), str):  # pyright: ignore[reportUnknownMemberType]
@@ -99,29 +99,29 @@ class ToolCall(Struct, frozen=True, kw_only=True):
 
     @property
     def diffs(self) -> list[FileDiff]:
-        """How it changes files."""
+        """Its changes of files."""
         found = [_diff(each) for each in self.content if each.get("type") == "diff"]
         return found or [each for each in map(_diff_in, (self.raw_input, self.first_input)) if each][:1]
 
     @property
     def diff(self) -> str:
-        """All of `diffs` as one text; empty if it changes no file that is known."""
+        """All of `diffs` as one text; empty without known file changes."""
         return "".join(each.text if each.text.endswith("\n") else f"{each.text}\n" for each in self.diffs)
 
     @property
     def blocks(self) -> list[dict[str, Any]]:
-        """The content blocks that it shows: text, images, resources."""
+        """Its content blocks: text, images, resources."""
         inner = (each.get("content") for each in self.content if each.get("type") == "content")
         return [cast("dict[str, Any]", each) for each in inner if isinstance(each, dict)]
 
     @property
     def text(self) -> str:
-        """The text that it shows."""
+        """Its text content."""
         return "\n".join(str(each.get("text", "")) for each in self.blocks if each.get("type") == "text")
 
     @property
     def exit_code(self) -> int | None:
-        """With what its command ended; none if it is not known."""
+        """The exit code of its command; `None` if unknown."""
         codes = [each.exit_code for each in self.terminals if each.exit_code is not None]
         given = self.raw_output
         if not codes and isinstance(given, dict):
@@ -131,7 +131,7 @@ class ToolCall(Struct, frozen=True, kw_only=True):
 
     @property
     def signal(self) -> str | None:
-        """What ended its command, if a signal did."""
+        """The signal that ended its command, if any."""
         return next((each.signal for each in self.terminals if each.signal), None)
 
 
@@ -143,7 +143,7 @@ class _Exit(Struct, rename="camel"):
 def read_tool_call(
     told: dict[str, Raw], terminals: Mapping[str, Terminal] | None = None, *, before: dict[str, Raw] | None = None
 ) -> ToolCall:
-    """A tool call as JSON. What is not as documented reads as not told. `before` is what was told of it earlier."""
+    """Read a tool call from JSON. Malformed members count as absent. `before` is its earlier state."""
     content = tuple(each for each in map(_object, entries(told.get("content"))) if each)
     shown = (str(each.get("terminalId")) for each in content if each.get("type") == "terminal")
     known = terminals or {}
@@ -165,7 +165,7 @@ def read_tool_call(
 def asked_call(
     asked: dict[str, Raw], before: FoldedCall | None, terminals: Mapping[str, Terminal] | None, *, null_clears: bool
 ) -> ToolCall:
-    """The tool call of a permission request: an ordinary update of what the agent told of the call before."""
+    """Return the tool call of a permission request: its data is an ordinary update of the earlier state."""
     known = {} if before is None else members(raw(before))
     return read_tool_call({**known, **(asked if null_clears else without_nulls(asked))}, terminals, before=known)
 
@@ -226,7 +226,7 @@ def _command(given: Any) -> str | None:
 
 
 def _diff(item: dict[str, Any]) -> FileDiff:
-    """An item of the type `diff`: texts in v1, changes and maybe a patch in v2."""
+    """Read an item of the type `diff`: texts in v1, changes and maybe a patch in v2."""
     changes: object = item.get("changes")
     if not isinstance(changes, list):
         path, old = str(item.get("path", "")), item.get("oldText")
@@ -246,7 +246,7 @@ def _in_words(change: dict[str, Any]) -> str:
 
 
 def _diff_in(given: Any) -> FileDiff | None:
-    """The change that the input of a tool describes, from agents that show none."""
+    """Return the change that a tool's input describes, for agents that send no diff."""
     if not isinstance(given, dict):
         return None
     named = cast("dict[str, Any]", given)
@@ -263,9 +263,9 @@ def _diff_in(given: Any) -> FileDiff | None:
 
 
 class ToolCalls:
-    """The tool calls and terminals of a session, as far as its events have told of them.
+    """The tool calls and terminals of a session, folded from its events.
 
-    `forget` lets go of what a finished call showed; its title stays, because late words of it may come.
+    `forget` releases the content of a finished call; its title stays, because late updates of it may come.
     """
 
     def __init__(self) -> None:
@@ -273,7 +273,7 @@ class ToolCalls:
         self._terminals: dict[str, Terminal] = {}
 
     def take(self, event: ev.AnyEvent) -> ToolCall | None:
-        """Fold an event. Gives the call if it tells something of one."""
+        """Fold an event. Returns the tool call if the event updates one."""
         if isinstance(event, ev.AgentStarted):
             self._transcript.start(event)
         elif isinstance(event, ev.PermissionRequested) and event.child is None:
@@ -283,12 +283,12 @@ class ToolCalls:
         return None
 
     def get(self, tool_call_id: str) -> ToolCall | None:
-        """What is known of a call."""
+        """Return the known state of a call."""
         call = self.folded(tool_call_id)
         return None if call is None else read_tool_call(members(raw(call)), self._terminals)
 
     def folded(self, tool_call_id: str | None) -> FoldedCall | None:
-        """The same in the agent's words, for a `PermissionRequest`."""
+        """Return the same in the agent's form, for a `PermissionRequest`."""
         return None if tool_call_id is None else self._transcript.tools.get(tool_call_id)
 
     @property
@@ -296,7 +296,7 @@ class ToolCalls:
         return self._terminals
 
     def forget(self, tool_call_id: str) -> None:
-        """Let go of what a call showed."""
+        """Release the content of a call."""
         call = self._transcript.tools.get(tool_call_id)
         if call is not None:
             for each in call.content:
@@ -312,7 +312,7 @@ class ToolCalls:
                 tools.append_output(self._terminals, event, 0)
             return None
         told = fold(self._transcript, event)
-        # The order of items is of no use here.
+        # The order of items is not used here.
         self._transcript.stored.clear()
         tool_call_id = text_of(members(event.update), "toolCallId")
         return self.get(tool_call_id) if told and tool_call_id is not None else None

@@ -1,8 +1,8 @@
-"""A turn as the program that prompted it holds it.
+"""A turn for the program that prompted it.
 
-`await turn` returns when the turn has ended and every handler call for it has finished. A loop over a turn is a
-cursor of its own over the log: it may begin late, run twice, or run beside others, and sees every update of the
-turn each time. Updates are not buffered, and no turn is ended by itself.
+`await turn` returns when the turn has ended and every handler call for it has finished. A loop over a turn is an
+independent cursor over the log: it may begin late, run twice, or run in parallel with others, and sees every update
+of the turn each time. Updates are not buffered, and this object never ends a turn by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from turnwire.client.attachment import Acceptance, Attachment
 from turnwire.client.port import Accepted, EventPage
 from turnwire.client.progress import Terminal, TurnResult, release_current_call, result_of
 from turnwire.client.update import Update
-from turnwire.core.events import (
+from turnwire.ids import PromptId
+from turnwire.session.events import (
     AnyEvent,
     PromptInjected,
     SessionUpdated,
@@ -26,20 +27,19 @@ from turnwire.core.events import (
     TurnFailed,
     TurnStarted,
 )
-from turnwire.ids import PromptId
 
 
 class Steered(NamedTuple):
-    """What became of a prompt that was to go into the running turn."""
+    """Outcome of a prompt that was to be added to the running turn."""
 
     outcome: Literal["injected", "queued", "started"]
-    """Taken in; waiting for a turn of its own, as the next one; begun as a turn of its own."""
+    """Added to the running turn (`injected`), waiting as the next one (`queued`), or begun alone (`started`)."""
     reason: SteerRefusal | None = None
-    """Why it was not taken in."""
+    """Why it was not added."""
 
 
 def _became(events: Sequence[AnyEvent], prompt_id: PromptId) -> Steered | None:
-    """What these events say of it; none if nothing yet."""
+    """Return the outcome that these events report, or `None` if it is still open."""
     refusal: SteerRefusal | None = None
     for event in events:
         if getattr(event, "prompt_id", None) != prompt_id:
@@ -59,7 +59,7 @@ def _became(events: Sequence[AnyEvent], prompt_id: PromptId) -> Steered | None:
 
 
 class Turn:
-    """One prompt and what comes of it. `await` it, loop over it, or both, in any number of tasks."""
+    """One prompt and its results. `await` it, loop over it, or both, in any number of tasks."""
 
     def __init__(self, attachment: Attachment, acceptance: Acceptance) -> None:
         self._attachment = attachment
@@ -71,27 +71,27 @@ class Turn:
         return self.result().__await__()
 
     async def result(self) -> TurnResult:
-        """The end of the turn, once every handler call for it has finished.
+        """Wait for the end of the turn and of every handler call for it.
 
-        Raises `TurnError` if the turn ended with an error, what refused the prompt, and `ClientClosed`.
+        Raises `TurnError` if the turn ended with an error, the error that rejected the prompt, and `ClientClosed`.
         """
         return await result_of(await self._attachment.progress(self._acceptance))
 
     @property
     def accepted(self) -> Awaitable[Accepted]:
-        """Wait until the prompt is recorded. Raises what refused it."""
+        """Wait until the prompt is recorded. Raises the error that rejected it."""
         return self._acceptance.wait()
 
     @property
     def prompt_id(self) -> PromptId | None:
-        """Its id; none until it is accepted."""
+        """Its id; `None` until the prompt is accepted."""
         accepted = self._acceptance.accepted
         return None if accepted is None else accepted.prompt_id
 
     async def steered(self) -> Steered:
-        """What became of a prompt with `when_busy="steer"`, once the agent has said. Raises what refused it."""
+        """Wait for the outcome of a prompt with `when_busy="steer"`. Raises the error that rejected it."""
         accepted = await self._acceptance.wait()
-        # A handler that waits here waits for events that come only once it is no longer waited for.
+        # A handler that waits here needs events that are dispatched only after its release.
         release_current_call()
         async with aclosing(self._attachment.port.follow(accepted.after_offset)) as pages:
             while True:
@@ -102,14 +102,14 @@ class Turn:
     # -- its updates ---------------------------------------------------------------------------------------
 
     async def __aiter__(self) -> AsyncGenerator[Update]:
-        """The turn's updates in order, to its end. A turn that fails ends the loop; `await` it to hear why."""
+        """Yield the turn's updates in order, to its end. A failed turn ends the loop; `await` it for the error."""
         async with aclosing(self.pages()) as pages:
             async for page in pages:
                 for update in page:
                     yield update
 
     async def pages(self) -> AsyncGenerator[list[Update]]:
-        """The same updates, as many at a time as are there."""
+        """Yield the same updates in lists of those that are available."""
         accepted = await self._acceptance.wait()
         release_current_call()
         async with aclosing(self._attachment.port.follow(accepted.after_offset)) as pages:
@@ -120,7 +120,7 @@ class Turn:
                     yield updates
 
     def _pick(self, page: EventPage, prompt_id: PromptId) -> tuple[list[Update], bool]:
-        """The updates of this turn in a page, and whether it ends there."""
+        """Return the updates of this turn in a page, and whether the turn ends there."""
         origin = self._attachment.dispatch.origin
         updates: list[Update] = []
         for offset, event in enumerate(page.events, page.offset - len(page.events) + 1):
@@ -134,17 +134,17 @@ class Turn:
     # -- what can be done about it -------------------------------------------------------------------------
 
     async def cancel(self) -> None:
-        """Ask for the turn to be stopped. Its end then says `cancelled`; one that has ended is left alone."""
+        """Request the cancellation of the turn. It then ends as `cancelled`; a turn that has ended is unchanged."""
         await self._attachment.port.cancel((await self._acceptance.wait()).prompt_id)
 
     async def settle(self) -> None:
-        """Say that the turn is over although its agent never said so."""
+        """End the turn although its agent never reported an end."""
         await self._attachment.port.settle((await self._acceptance.wait()).prompt_id)
 
     async def edit(self, content: Content | None = None, *, place: int | None = None) -> None:
         """Change or move the prompt while it waits in the queue. Raises `PromptNotQueued` after that.
 
-        Raises `LocalProtocolError` for content that is none, and for a place that is no whole number.
+        Raises `LocalProtocolError` for invalid content, and for a position that is not an integer.
         """
         changed = None if content is None else to_raw(content)
         moved = None if place is None else to_place(place)
@@ -152,13 +152,13 @@ class Turn:
         await self._attachment.port.edit(accepted.prompt_id, changed, moved)
 
     async def remove(self) -> None:
-        """Take the prompt out of the queue. Raises `PromptNotQueued` once it has started."""
+        """Remove the prompt from the queue. Raises `PromptNotQueued` once it has started."""
         await self._attachment.port.remove((await self._acceptance.wait()).prompt_id)
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """The commonest slip is to forget the `await`; it is told apart from a name that nothing has."""
+            """Raise `AttributeError`, with a hint for the most common mistake, a missing `await`."""
             if name in TurnResult.__struct_fields__:
                 raise AttributeError(
                     f"{name!r} is of the turn's result; write `result = await turn`, then `result.{name}`"

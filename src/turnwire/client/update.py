@@ -1,7 +1,6 @@
-"""One update as handlers and loops over a turn see it.
+"""One update, for handlers and loops over a turn.
 
-Its fields, its text and its typed view are read only when asked for. `raw` is what the agent wrote, byte for
-byte.
+Its fields, its text and its typed view are decoded on access. `raw` has the agent's bytes unchanged.
 """
 
 from __future__ import annotations
@@ -9,14 +8,14 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw, Struct
 
-from turnwire.core.events import SessionUpdated
 from turnwire.ids import ChildId, PromptId, SessionId
+from turnwire.session.events import SessionUpdated
 from turnwire.wire.schema import Update as TypedUpdate
 from turnwire.wire.schema import decode_update
 
 
 class UpdateOrigin:
-    """The session whose updates these are, and the version of ACP that its agent speaks."""
+    """The session of the updates, and its agent's ACP version."""
 
     __slots__ = ("protocol_version", "session_id")
 
@@ -42,7 +41,7 @@ class Update(Struct, frozen=True, eq=False, gc=False):
 
     _event: SessionUpdated
     offset: int
-    """Its number in the session's log."""
+    """Its offset in the session's log."""
     _origin: UpdateOrigin
 
     @property
@@ -52,7 +51,7 @@ class Update(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def text(self) -> str:
-        """What this piece adds to the agent's message; empty for every other kind of update, and for a child's."""
+        """The text that this chunk adds to the agent's message; empty for other kinds and for a child's."""
         if self._event.kind != "agent_message_chunk" or self._event.child is not None:
             return ""
         try:
@@ -62,7 +61,7 @@ class Update(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def raw(self) -> Raw:
-        """The update as JSON, byte for byte as the agent wrote it."""
+        """The update as JSON, byte for byte as the agent sent it."""
         return self._event.update
 
     @property
@@ -76,17 +75,17 @@ class Update(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def prompt_id(self) -> PromptId | None:
-        """The turn it belongs to; none for background and late updates."""
+        """The turn it belongs to; `None` for background and late updates."""
         return self._event.prompt_id
 
     @property
     def child(self) -> ChildId | None:
-        """The child session that it is of; none if it is of the session itself."""
+        """The child session it belongs to; `None` for the session itself."""
         return self._event.child
 
     @property
     def late(self) -> bool:
-        """It came after the end of the turn that it followed."""
+        """True if it came after the end of the turn that it followed."""
         return self._event.after is not None
 
     @property
@@ -96,7 +95,7 @@ class Update(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def echo(self) -> bool:
-        """It is the agent's own copy of the prompt."""
+        """True for the agent's own copy of the prompt."""
         return self._event.echo
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
-"""Where a log is, in words: `sqlite`, `memory`, `sqlite:///path` or the address of a database, safe to show.
+"""The address of a log: `sqlite`, `memory`, `sqlite:///path` or a database URL, in a form that is safe to show.
 
-Knows nothing of the engines and imports none: whoever has no database needs no driver for one.
+This module knows nothing of the engines and imports none: without a database no driver is needed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ NO_DRIVER = "the package for PostgreSQL is missing; run `pip install turnwire[po
 
 
 def is_database(place: str) -> bool:
-    """Whether this is to be an address of a database."""
+    """Return true if the text is meant as the address of a database."""
     return place.partition(":")[0] in DATABASES
 
 
 def check_database(address: str) -> str:
-    """The address, if it names a database. Raises `ConfigError`, which never shows it: it may hold a password."""
+    """Return the address of a database. Raises `ConfigError`, which never shows it: it may hold a password."""
     try:
         parts = urlsplit(address)
         has_place = bool(parts.netloc) or "host=" in parts.query or "service=" in parts.query
-        # A port that is no number raises here; several hosts are the driver's to read.
+        # An invalid port raises here; several hosts are parsed by the driver.
         _ = parts.port if "," not in parts.netloc else None
     except ValueError:
         has_place = False
@@ -38,7 +38,7 @@ def check_database(address: str) -> str:
 
 
 def sqlite_file(address: str) -> Path | None:
-    """The file of `sqlite:///path`: what is named, or `turnwire.db` in the folder that is named."""
+    """Return the file of `sqlite:///path`: the named file, or `turnwire.db` in the named folder."""
     if not address.startswith("sqlite:///"):
         return None
     path = Path(unquote(address.removeprefix("sqlite://")))
@@ -46,9 +46,9 @@ def sqlite_file(address: str) -> Path | None:
 
 
 def each_host(address: str) -> list[str]:
-    """The same database by one of its hosts alone, for each of them, in their order."""
+    """Return one address per host of the same database, in order."""
     if "," in os.environ.get("PGPORT", ""):
-        # It pairs its ports with the hosts, all of them.
+        # The driver pairs the ports with the hosts only in the complete address.
         return [address]
     parts = urlsplit(address)
     user, at, hosts = parts.netloc.rpartition("@")
@@ -64,7 +64,7 @@ def each_host(address: str) -> list[str]:
 
 
 def password_of(address: str) -> str | None:
-    """What nobody may read of an address."""
+    """Return the password in an address, which must not be shown."""
     if not is_database(address):
         return None
     parts = urlsplit(address)
@@ -75,7 +75,7 @@ def password_of(address: str) -> str | None:
 
 
 def shown(place: str) -> str:
-    """The place without its password."""
+    """Return the address without its password."""
     if not is_database(place):
         return place
     parts = urlsplit(place)

@@ -1,11 +1,12 @@
-"""The bell: how nodes that share a log hear that a session has grown, or that something else is not as it was.
+"""The bell: notifications between the nodes that share a log, that a session has grown or that something else
+changed.
 
-Takes heads after their commit, and words; the other nodes hear them soon, in a notice. A notice may be lost: its
-node dies in that instant, or a listener's connection breaks. So it is a reason to look and nothing more. Who may
-have missed one is told, and what somebody follows is looked at every `SWEEP_S` anyway: a lost notice costs time,
-never an event.
+A node rings with the heads of sessions after their commit, or with a word; the other nodes receive a notice soon. A
+notice may be lost, if its node dies at that moment or a listener's connection breaks. So a notice is only a reason
+to read the log. Listeners that may have missed one are notified, and followed sessions are checked every `SWEEP_S`
+anyway: a lost notice costs time, never an event.
 
-A node does not hear itself.
+A node does not receive its own notices.
 """
 
 from __future__ import annotations
@@ -22,76 +23,78 @@ from turnwire.log.base import EventLog, SessionHead
 from turnwire.log.owners import Owners
 
 SWEEP_S: Final = 2.0
-"""How long a lost notice may go unnoticed by those who follow the session."""
+"""Maximum delay for followers of a session after a lost notice."""
 DELETED: Final = 0
-"""The head in a notice about a session that is no more."""
+"""The head in a notice about a deleted session."""
 NODES: Final = "nodes"
-"""The word that says that a node is gone. It may have stored something and not rung."""
+"""The word for a dead node, which may have stored events without ringing."""
 
 
 class HeadListener(Protocol):
-    """Hears what grows. Must not wait and must not raise."""
+    """A listener for new heads. Its methods must not wait and must not raise."""
 
     def grown(self, heads: Mapping[SessionId, int]) -> None:
-        """The logs of these sessions are at least so far, or `DELETED`."""
+        """The heads of these sessions are at least these, or `DELETED`."""
         ...
 
     def missed(self) -> None:
-        """Something may have grown unheard."""
+        """A notice may have been missed."""
         ...
 
 
 class HeadFollower(HeadListener, Protocol):
-    """Besides, wants to be sure of some sessions: the sweep looks where they are."""
+    """A listener that follows some sessions: the sweep reads their heads."""
 
     def followed(self) -> Collection[SessionId]:
-        """Those."""
+        """Return the sessions to check."""
         ...
 
     def found(self, heads: Mapping[SessionId, SessionHead | None]) -> None:
-        """Where they are; none for one that is no more."""
+        """Receive their heads; `None` for a session that was deleted."""
         ...
 
 
 class Bell(Protocol):
-    """What a node rings and hears."""
+    """The notifications that a node sends and receives."""
 
     @property
     def is_alone(self) -> bool:
-        """Whether nobody else is there, ever."""
+        """True if there can be no other node."""
         ...
 
     @property
     def is_deaf(self) -> bool:
-        """Whether nothing can be heard now."""
+        """True if no notice can be received now."""
         ...
 
     async def run(self) -> None:
-        """Ring and listen until cancelled."""
+        """Send and receive notices until cancelled."""
         ...
 
     def tell(self, heads: Mapping[SessionId, int]) -> None:
-        """Tell the others where sessions are now, without waiting. For the log."""
+        """Notify the other nodes of new heads, without waiting. For the log."""
         ...
 
     def ring(self, word: str) -> None:
-        """Tell the others a word, without waiting."""
+        """Send a word to the other nodes, without waiting."""
         ...
 
     async def heard(self, word: str) -> None:
-        """Return when it was rung since this last returned, or when that may have been missed. For one to wait."""
+        """Return when the word was rung since the last return, or when it may have been missed. For one waiting
+        task.
+        """
         ...
 
     def add_listener(self, listener: HeadListener) -> None:
-        """From now on it hears what grows elsewhere."""
+        """Notify a listener of new heads from other nodes from now on."""
         ...
 
     def set_follower(self, follower: HeadFollower | None) -> None:
-        """The same for the one that follows; none when it has ended."""
+        """Set the follower; `None` when it has ended."""
         ...
 
     def set_meter(self, observe: Callable[[float], None]) -> None:
-        """Let somebody know how many seconds each notice took."""
+        """Report the delay of each notice, in seconds, to a function."""
         ...
 
 
@@ -106,16 +109,20 @@ class SharedLog(EventLog, Protocol):
     def owners(self) -> Owners: ...
 
     def exclusively(self, name: str) -> AbstractAsyncContextManager[None]:
-        """Meanwhile nobody else is in here under the same name, on any node. Raises `LogError`."""
+        """Hold a lock on this name across all nodes while the context is open. Raises `LogError`."""
         ...
 
     def once(self, name: str) -> AbstractAsyncContextManager[bool]:
-        """Whether what has this name was never done, on any node; it is, when this ends well. Raises `LogError`."""
+        """Yield true if the action of this name was never done on any node. It counts as done if the context exits
+        normally.
+
+        Raises `LogError`.
+        """
         ...
 
 
 class Subscribers:
-    """Whom a bell tells what, for every kind of bell. What it is told it hands on at once."""
+    """The subscribers of a bell, of every kind. It passes notices on at once."""
 
     def __init__(self) -> None:
         self.follower: HeadFollower | None = None
@@ -160,28 +167,28 @@ class Subscribers:
 
 
 class NoBell:
-    """For a node that has its log alone: there is nobody to tell."""
+    """The bell of a node that has its log alone: it has no other node to notify."""
 
     is_alone = True
     is_deaf = False
 
     async def run(self) -> None:
-        """There is nothing to do."""
+        """Do nothing."""
 
     def tell(self, heads: Mapping[SessionId, int]) -> None:
-        """Nobody hears it."""
+        """Do nothing: there is no other node."""
 
     def ring(self, word: str) -> None:
-        """Nobody hears it."""
+        """Do nothing: there is no other node."""
 
     async def heard(self, word: str) -> None:
         await anyio.sleep_forever()
 
     def add_listener(self, listener: HeadListener) -> None:
-        """It will hear nothing."""
+        """Do nothing: there will be no notice."""
 
     def set_follower(self, follower: HeadFollower | None) -> None:
-        """It will hear nothing."""
+        """Do nothing: there will be no notice."""
 
     def set_meter(self, observe: Callable[[float], None]) -> None:
-        """There is nothing to measure."""
+        """Do nothing: there is nothing to measure."""

@@ -1,11 +1,11 @@
-"""Copying a log into another one, of any engine: every session with its epoch and its offsets, checked by hash.
+"""Copying a log into another one, of any engine: every session with its epoch and its offsets, verified by hash.
 
-Takes two open logs; reads the one through the contract and writes the other. So cursors of clients, webhooks and
-indexes stay good. May be ended at any time and begun again: what is there already is not copied twice. Nobody else
-may write to either meanwhile.
+Both logs are open; the source is read through the contract and written to the target. So cursors of clients,
+webhooks and indexes stay valid. A copy may be interrupted at any time and restarted: events that exist already are
+not copied again. No other process may write to either log meanwhile.
 
-What it needs beyond the contract is one method, `restore`: a session whose epoch is given, and which begins behind
-what its log no longer keeps.
+Beyond the contract it needs one method, `restore`: it creates a session with a given epoch that begins after the
+events its log no longer stores.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import EventLog, Position, SessionHead, Stored
 
 PAGE_EVENTS, PAGE_BYTES = 1024, 4 << 20
-"""What is held in memory at a time, and what one append stores."""
+"""Bounds of the events held in memory, which are stored with one append."""
 
 
 @runtime_checkable
@@ -28,27 +28,27 @@ class RestorableLog(EventLog, Protocol):
     """A log into which another one can be copied. All engines of turnwire are."""
 
     async def restore(self, session_id: SessionId, epoch: Epoch, first: int) -> SessionHead:
-        """Begin a log with this epoch, whose first event will have the offset `first`. Raises `SessionExists`."""
+        """Create a log with this epoch, whose first event will have the offset `first`. Raises `SessionExists`."""
         ...
 
 
 class Progress(NamedTuple):
-    """How far a copy is."""
+    """The progress of a copy."""
 
     sessions: int
-    """Those that are done."""
+    """Number of finished sessions."""
     events: int
-    """Those that were copied; what was there already is not counted."""
+    """Number of copied events, without those that existed already."""
     session_id: SessionId
-    """The one at hand."""
+    """The current session."""
 
 
 class Copied(NamedTuple):
-    """What a copy came to."""
+    """The result of a copy."""
 
     sessions: int
     events: int
-    """Those that were copied now."""
+    """Number of events copied now."""
     digest: str
     """SHA-256 over all sessions of the source with all their events; the target's is the same."""
 
@@ -56,11 +56,11 @@ class Copied(NamedTuple):
 async def copy_log(
     source: EventLog, target: RestorableLog, snapshots: Sequence[str], tell: Callable[[Progress], None]
 ) -> Copied:
-    """Make the target hold all that the source holds. `snapshots` names the folds that are kept of a session.
+    """Copy the complete source into the target. `snapshots` names the folds that are stored for a session.
 
     Raises:
-        AppendConflict: The target has another session of the same id, or has gone on by itself.
-        LogCorrupt: What was read back is not what was written.
+        AppendConflict: The target has another session of the same id, or has newer events.
+        LogCorrupt: The data read back differ from the data written.
     """
     sessions = events = 0
     whole = hashlib.sha256()
@@ -87,7 +87,7 @@ async def copy_log(
 
 
 async def every_session(log: EventLog) -> AsyncGenerator[SessionHead]:
-    """All sessions, in order of their id."""
+    """Yield all sessions, in order of their id."""
     after: SessionId | None = None
     while page := await log.sessions(after=after):
         for head in page:
@@ -96,7 +96,7 @@ async def every_session(log: EventLog) -> AsyncGenerator[SessionHead]:
 
 
 async def session_digest(log: EventLog, head: SessionHead) -> bytes:
-    """SHA-256 over what a session is: its id, epoch, offsets, mark, and every event with its length."""
+    """Return the SHA-256 of a session: its id, epoch, offsets, mark, and every event with its length."""
     digest = hashlib.sha256("\0".join(map(str, head)).encode())
     async with aclosing(_pages(log, head, head.first - 1)) as pages:
         async for page in pages:
@@ -119,7 +119,7 @@ async def _begin(target: RestorableLog, head: SessionHead) -> None:
             session=head.session_id,
         )
     if there.first < head.first and there.head < head.first - 1:
-        # The source has forgotten what the copy would go on with.
+        # The source has trimmed the events with which the copy would continue.
         await target.delete(head.session_id)
         await target.restore(head.session_id, head.epoch, head.first)
     elif there.first < head.first:

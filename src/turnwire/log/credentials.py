@@ -1,6 +1,6 @@
-"""Credentials beside a shared log, where every node finds them: the port, without a word on what they are good for.
+"""Credentials stored with a shared log, where every node finds them. Only the port: it does not interpret them.
 
-Who may do what, what a secret looks like and what ends with a credential is `turnwire.server.access`'s.
+Permissions, the format of secrets and the effects of a credential's end are defined in `turnwire.server.access`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from turnwire.log.base import EventLog
 
 
 class CredentialRow(NamedTuple):
-    """One credential. Of its secret only the digest is known."""
+    """One credential. Only the digest of its secret is stored."""
 
     id: str
     name: str
     role: str
     digest: str
     created_at: int
-    """Milliseconds since 1970, as `expires_at`."""
+    """Milliseconds since 1970, like `expires_at`."""
     expires_at: int | None
     session_id: str | None
     kind: str
@@ -28,51 +28,57 @@ class CredentialRow(NamedTuple):
 
 
 class Credentials(Protocol):
-    """The credentials and login links of all nodes. Any method may raise `LogError`; then it may have been done."""
+    """The credentials and login links of all nodes. Any method may raise `LogError` even though it succeeded."""
 
     async def find(self, ids: Collection[str]) -> list[CredentialRow]:
-        """Those of `ids` that there are and that have not expired."""
+        """Return those of `ids` that exist and have not expired."""
         ...
 
     async def missing(self, ids: Collection[str]) -> list[str]:
-        """The others of `ids`."""
+        """Return those of `ids` that do not exist or have expired."""
         ...
 
     async def all(self) -> list[CredentialRow]:
-        """Every one that has not expired, oldest first."""
+        """Return every credential that has not expired, oldest first."""
         ...
 
     async def add(self, row: CredentialRow, most: int) -> bool:
-        """Keep one more, if there are less than `most`. Whether it is kept."""
+        """Add a credential if there are fewer than `most`. Return true if it was added."""
         ...
 
     async def add_first(self, row: CredentialRow) -> bool:
-        """Keep an owner's token if there is none. Of several who ask at once one hears that it is kept."""
+        """Add an owner's token if there is no token. Of several concurrent callers one gets true."""
         ...
 
     async def take_over(self, rows: Sequence[CredentialRow], mark: str) -> bool:
-        """Keep what was kept elsewhere, unless that was done before under the same mark. Whether it was now."""
+        """Import credentials stored elsewhere, unless that was done before under the same mark. Return true if done
+        now.
+        """
         ...
 
     async def remove(self, token_id: str) -> list[str]:
-        """End one with all that it granted, and tell the other nodes. Gives the ids of those that there were."""
+        """Remove a credential with all that it granted, and notify the other nodes. Return the ids of those that
+        existed.
+        """
         ...
 
     async def heard(self) -> None:
-        """Return when another node has told so since this last returned, or when that may have been missed."""
+        """Return when another node has sent that notification since the last return, or when it may have been
+        missed.
+        """
         ...
 
     async def put_link(self, digest: bytes, seconds: float, granted_by: str | None, most: int) -> None:
-        """Keep a login link; beyond `most` the oldest are forgotten."""
+        """Store a login link; beyond `most` the oldest are removed."""
         ...
 
     async def take_link(self, digest: bytes) -> tuple[float, str | None] | None:
-        """Use a link up: the seconds it had left, and who granted it. None if it was used or is too old."""
+        """Consume a link and return its remaining seconds and its grantor; `None` if it was used or is too old."""
         ...
 
 
 class LogWithCredentials(EventLog, Protocol):
-    """A log whose engine keeps the credentials as well."""
+    """A log whose engine stores the credentials as well."""
 
     @property
     def credentials(self) -> Credentials: ...

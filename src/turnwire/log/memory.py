@@ -1,7 +1,7 @@
-"""The event log in memory: the reference engine, for tests and for sessions nobody needs to keep.
+"""The event log in memory: the reference engine, for tests and for sessions that need not be stored.
 
-Takes and gives what `turnwire.log.base` says. Never touches a disk, so nothing outlives the process. No
-method waits, so each one is atomic on its event loop, and a cancelled call has either not begun or is done.
+It follows `turnwire.log.base`. It never touches a disk, so nothing outlives the process. No method waits, so each
+one is atomic on its event loop, and a cancelled call has either not begun or is done.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class _Session:
     epoch: Epoch
     first: int = 1
     bodies: list[bytes] = field(default_factory=list[bytes])
-    """The kept events; `bodies[0]` has the offset `first`."""
+    """The stored events; `bodies[0]` has the offset `first`."""
     unsettled: bool = False
     snapshots: dict[str, Snapshot] = field(default_factory=dict[str, Snapshot])
 
 
 class MemoryEventLog:
-    """An `EventLog` that keeps everything in lists."""
+    """An `EventLog` that stores everything in lists."""
 
     def __init__(self, epochs: Callable[[], Epoch] = rules.random_epoch) -> None:
         self._epochs = epochs
@@ -34,11 +34,11 @@ class MemoryEventLog:
         self._closed = False
 
     async def create(self, session_id: SessionId) -> SessionHead:
-        """Begin an empty log. Raises `SessionExists`."""
+        """Create an empty log. Raises `SessionExists`."""
         return await self.restore(session_id, self._epochs(), 1)
 
     async def restore(self, session_id: SessionId, epoch: Epoch, first: int) -> SessionHead:
-        """Begin a log that goes on another one: see `turnwire.log.copying`. Raises `SessionExists`."""
+        """Create a log that continues another one: see `turnwire.log.copying`. Raises `SessionExists`."""
         self._check_open()
         rules.check_session_id(session_id)
         if session_id in self._sessions:
@@ -47,14 +47,14 @@ class MemoryEventLog:
         return self._head(session_id)
 
     async def head(self, session_id: SessionId, *, anew: bool = False) -> SessionHead:
-        """Where the session's log stands. Raises `SessionNotFound`."""
+        """Return the head of the session's log. Raises `SessionNotFound`."""
         self._find(session_id)
         return self._head(session_id)
 
     async def append(
         self, session_id: SessionId, bodies: Sequence[bytes], *, expected: int, unsettled: bool, durable: bool
     ) -> int:
-        """Store `bodies` after `expected`. `durable` changes nothing: memory dies with its machine."""
+        """Store `bodies` after `expected`. `durable` has no effect: memory dies with its machine."""
         session = self._find(session_id)
         rules.check_append(self._head(session_id), expected)
         session.bodies.extend(bodies)
@@ -64,7 +64,7 @@ class MemoryEventLog:
     async def read(
         self, session_id: SessionId, after: Position, *, max_events: int, max_bytes: int
     ) -> list[Stored]:
-        """Events after a position, oldest first. Raises `PositionLost`, `SessionNotFound`."""
+        """Return events after a position, oldest first. Raises `PositionLost`, `SessionNotFound`."""
         session = self._find(session_id)
         rules.check_position(self._head(session_id), after)
         page: list[Stored] = []
@@ -72,7 +72,7 @@ class MemoryEventLog:
         start = after.offset + 1 - session.first
         for offset, body in enumerate(islice(session.bodies, start, None), after.offset + 1):
             size += len(body)
-            # One is given however large it is: a reader has to get past it.
+            # The first event is returned whatever its size: a reader has to get past it.
             if page and (len(page) >= max_events or size > max_bytes):
                 break
             page.append(Stored(offset, body))
@@ -81,7 +81,7 @@ class MemoryEventLog:
     async def sessions(
         self, *, unsettled_only: bool = False, after: SessionId | None = None, limit: int = 1000
     ) -> list[SessionHead]:
-        """Sessions in order of their id, a page at a time."""
+        """Return sessions in order of their id, a page at a time."""
         self._check_open()
         wanted = sorted(
             session_id
@@ -91,7 +91,7 @@ class MemoryEventLog:
         return [self._head(session_id) for session_id in wanted[:limit]]
 
     async def save_snapshot(self, session_id: SessionId, snapshot: Snapshot) -> None:
-        """Keep a fold unless a newer one is kept. Raises `SessionNotFound`, `LocalProtocolError`."""
+        """Save a fold unless a newer one is stored. Raises `SessionNotFound`, `LocalProtocolError`."""
         session = self._find(session_id)
         rules.check_snapshot(self._head(session_id), snapshot)
         kept = session.snapshots.get(snapshot.name)
@@ -99,11 +99,11 @@ class MemoryEventLog:
             session.snapshots[snapshot.name] = snapshot
 
     async def load_snapshot(self, session_id: SessionId, name: str) -> Snapshot | None:
-        """The newest kept snapshot of that name, if any. Raises `SessionNotFound`."""
+        """Return the newest stored snapshot of that name, if any. Raises `SessionNotFound`."""
         return self._find(session_id).snapshots.get(name)
 
     async def trim(self, session_id: SessionId, *, upto: int) -> int:
-        """Forget a prefix; returns the offset of the oldest kept event. Raises `SessionNotFound`."""
+        """Remove a prefix; return the offset of the oldest remaining event. Raises `SessionNotFound`."""
         session = self._find(session_id)
         forgotten = min(max(upto - session.first + 1, 0), len(session.bodies))
         del session.bodies[:forgotten]
@@ -116,7 +116,7 @@ class MemoryEventLog:
         del self._sessions[session_id]
 
     async def aclose(self) -> None:
-        """Refuse everything from now on. Idempotent."""
+        """Reject all calls from now on. Idempotent."""
         self._closed = True
 
     def _check_open(self) -> None:

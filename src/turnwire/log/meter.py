@@ -1,8 +1,4 @@
-"""How long the writes of a log take, and whether it takes any: a hook before those calls alone.
-
-All other calls are the log's own, so nothing stands before its readers. What the numbers are for is not known here:
-metrics show them, and whoever asks whether the daemon is ready hears of the trouble.
-"""
+"""Duration and failures of a log's calls, for metrics and readiness."""
 
 from __future__ import annotations
 
@@ -11,23 +7,23 @@ from typing import Any, NamedTuple, cast
 
 from turnwire.errors import LogCorrupt, LogUnavailable, NotOwner
 from turnwire.ids import SessionId
-from turnwire.log.base import EventLog, SessionHead
+from turnwire.log.base import EventLog, Position, SessionHead, Stored
 from turnwire.log.owners import Claim, Owners
 
 SICK = (LogUnavailable, LogCorrupt)
-"""What the log itself suffers from. Other refusals are about one append and say nothing of the next."""
+"""Errors of the log itself. Other errors concern one append and do not predict the next."""
 
 
 class Trouble(NamedTuple):
-    """What the log could not take."""
+    """A failed write."""
 
     code: str
     size: int
-    """Bytes of the largest write among those that failed."""
+    """Bytes of the largest write that failed."""
 
 
 class _HookedLog:
-    """A log of which some calls are others. All else is the log's own, so nothing stands before its readers."""
+    """A log with some calls replaced."""
 
     def __init__(self, log: EventLog | Owners, **calls: Callable[..., Any]) -> None:
         self._log = log
@@ -38,18 +34,20 @@ class _HookedLog:
 
 
 class LogMeter:
-    """How long a log's appends take, and whether it takes anything."""
+    """The duration of a log's appends, and the log's health."""
 
     def __init__(self, timer: Callable[[], float], took: Callable[[float], None]) -> None:
-        """`took` hears of each append how many seconds of `timer` it took, also if it failed."""
+        """`took` receives the duration of each append in seconds of `timer`, including failed ones."""
         self.trouble: Trouble | None = None
-        """What the log could not take; none once something as large was taken again."""
+        """The current trouble; `None` once a write at least as large has succeeded."""
+        self.is_damaged = False
+        """True if a read found damage. Only a restart with a restored log resets it."""
         self.taken_over = self.fence_refusals = 0
         self._timer = timer
         self._append_took = took
 
     def counted(self, owners: Owners) -> Owners:
-        """The same owners; what is taken over is counted here."""
+        """Return the same owners, with takeovers counted here."""
 
         async def steal(life: int, limit: int) -> list[Claim]:
             return self._took(await owners.steal(life, limit))
@@ -64,7 +62,7 @@ class LogMeter:
         return claims
 
     def hooked(self, log: EventLog) -> EventLog:
-        """The same log, whose writes are seen here."""
+        """Return the same log, with writes observed here."""
 
         async def append(
             session_id: SessionId, bodies: Sequence[bytes], *, expected: int, unsettled: bool, durable: bool
@@ -81,7 +79,7 @@ class LogMeter:
             finally:
                 self._append_took(self._timer() - began)
             if bodies and self.trouble is not None:
-                # One without bodies needs no room, so it says nothing.
+                # An append without bodies needs no space, so its success proves nothing.
                 self._stored(sum(map(len, bodies)))
             return head
 
@@ -94,10 +92,17 @@ class LogMeter:
             self._stored(0)
             return created
 
-        return cast("EventLog", _HookedLog(log, append=append, create=create))
+        async def read(session_id: SessionId, after: Position, *, max_events: int, max_bytes: int) -> list[Stored]:
+            try:
+                return await log.read(session_id, after, max_events=max_events, max_bytes=max_bytes)
+            except LogCorrupt:
+                self.is_damaged = True
+                raise
+
+        return cast("EventLog", _HookedLog(log, append=append, create=create, read=read))
 
     def forget(self, trouble: Trouble) -> None:
-        """Something as large was written since. A newer trouble stays."""
+        """Reset the trouble: a write at least as large has succeeded since. A newer trouble stays."""
         if self.trouble is trouble:
             self.trouble = None
 
@@ -105,6 +110,6 @@ class LogMeter:
         self.trouble = Trouble(code, size if self.trouble is None else max(size, self.trouble.size))
 
     def _stored(self, size: int) -> None:
-        # On a disk that is nearly full small things still fit, and the prompt after them does not.
+        # On a nearly full disk small writes still succeed, while the next prompt fails.
         if self.trouble is not None and size >= self.trouble.size:
             self.trouble = None

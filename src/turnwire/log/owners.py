@@ -1,13 +1,13 @@
-"""Who appends to which session, where several nodes share one log; and which nodes there are.
+"""Ownership of sessions if several nodes share one log, and membership of the nodes.
 
-A *life* is one run of a node's process. It is a number that is never used again; once it is *gone* it never comes
-back. A session has at most one owner, a life, and only its owner appends (L12 of the engine). A node claims a
-session before it decides anything for it and releases it when it puts it away. Reading claims nothing.
+A *life* is one incarnation of a node: one run of its process. It has a number that is never used again; once it is
+*gone* it never returns. A session has at most one owner, a life, and only its owner appends (L12 of the engine). A
+node claims a session before it decides anything for it and releases it when it unloads it. Reading needs no claim.
 
 A session has a *place*, the name that nodes with the same files, homes and agents share. Only a node of its place
-hosts its agent. Any node may take an unsettled session over from a life that is gone, to record what is owed.
+hosts its agent. Any node may take an unsettled session over from a dead incarnation, to record its debt.
 
-Who watches whom, and when a life may be declared gone, is decided in `turnwire.runtime.members`.
+`turnwire.runtime.members` decides which nodes watch which, and when an incarnation may be declared dead.
 """
 
 from __future__ import annotations
@@ -22,134 +22,136 @@ SOLE = 1
 
 
 class Life(NamedTuple):
-    """One run of a node's process, as the shared table has it."""
+    """One run of a node's process, as in the shared table."""
 
     number: int
     name: str
-    """Of the node: the same in each of its lives."""
+    """Name of the node: the same in each of its incarnations."""
     place: str
     url: str
-    """Where other nodes reach it; empty if they cannot."""
-    secret: str
-    """What a node that dials it must show."""
+    """The URL for other nodes; empty if they cannot reach it."""
+    digest: str
+    """Proof that a holder of the cluster's key wrote the name and the address (`server.access.node_key`)."""
     version: str
     beat: int
-    """Grows while it lives."""
+    """Heartbeat counter; grows while the node lives."""
     draining: bool
 
 
 class NodeIdentity(NamedTuple):
-    """What a node says of itself when it joins those that share a log."""
+    """The description of a node that joins a shared log."""
 
     name: str
     place: str
     url: str = ""
-    secret: str = ""
+    digest: str = ""
     folder: str = ""
-    """Which data folder it has. Of two lives with the same name and folder the earlier one has ended."""
+    """Identity of its data folder. Of two incarnations with the same name and folder the earlier one has ended."""
 
 
 class Claim(NamedTuple):
-    """A session that is ours now."""
+    """A session that this node owns now."""
 
     head: SessionHead
     place: str
 
 
 class Owners(Protocol):
-    """The owners of the sessions of a log, as one life sees and changes them. Any method may raise `LogError`."""
+    """The owners of the sessions of a log, for one incarnation. Any method may raise `LogError`."""
 
     @property
     def life(self) -> int:
-        """The number of this run."""
+        """The number of this incarnation."""
         ...
 
     @property
     def place(self) -> str: ...
 
     @property
-    def secret(self) -> str:
-        """What a node that dials this one must show; empty if none can."""
-        ...
-
-    @property
     def is_sole(self) -> bool:
-        """Whether no other node uses this log: everything in it is ours, and nothing below ever waits."""
+        """True if no other node uses this log: this node owns all sessions, and no method below waits."""
         ...
 
     async def claim(self, session_id: SessionId) -> Claim:
-        """Own a session that is free, ours, or of a life that is gone.
+        """Claim a session that is free, ours, or owned by a dead incarnation.
 
-        Raises `SessionNotFound`; `NotOwner`, whose context has the `owner` that lives (its life), or none if the
-        session is of another place; `LogTooNew` if a newer turnwire has owned it; `LifeOver`.
+        Raises `SessionNotFound`; `NotOwner`, whose context has the live `owner` (its life), or `None` if the
+        session is of another place; `LifeOver`.
         """
         ...
 
     async def release(self, session_id: SessionId) -> None:
-        """Let anybody own it. Does nothing if it is not ours."""
+        """Release a session, so that any node may claim it. Does nothing if it is not ours."""
         ...
 
     async def steal(self, life: int, limit: int) -> list[Claim]:
-        """Own some of the unsettled sessions of a life that is gone; none if there are none.
+        """Claim some of the unsettled sessions of a dead incarnation; the list is empty if it has no more.
 
-        Of our place, or of one that has no node any more which could host them: those are to be settled here only.
+        Includes sessions of our place, and of places without any node that could host them: those are only settled
+        here.
         """
         ...
 
     async def adopt(self, limit: int) -> list[Claim]:
-        """Own some of the unsettled sessions of our place that nobody has; none if there are none."""
+        """Claim some of the unsettled sessions of our place without an owner; the list is empty if there are no
+        more.
+        """
         ...
 
     async def owner(self, session_id: SessionId) -> int | None:
-        """The life that has the session, if one does that is not gone. Raises `SessionNotFound`."""
+        """Return the live owner of the session, if it has one. Raises `SessionNotFound`."""
         ...
 
     async def is_of_place(self, session_id: SessionId) -> bool:
-        """Whether the session is of our place, or of none yet. Raises `SessionNotFound`."""
+        """Return true if the session is of our place, or has no place yet. Raises `SessionNotFound`."""
         ...
 
     async def living(self, life: int) -> Life | None:
-        """That one, unless it is gone or never was."""
+        """Return that incarnation, unless it is dead or never existed."""
         ...
 
     async def lives(self) -> list[Life]:
-        """Every life that is not gone, this one too, oldest first.
+        """Return every live incarnation including this one, oldest first.
 
-        This, `beat` and `bury` go over one connection. The first of them after it broke raises `LogUnavailable`,
-        also if another one was made by then: what was seen before that counts no more (N1).
+        This, `beat` and `bury` use one connection. The first of them after it broke raises `LogUnavailable`, even
+        if another connection exists by then: earlier observations are void (N1).
         """
         ...
 
     async def gone_with_sessions(self) -> list[int]:
-        """Lives that are gone and still named as owner of a session that `steal` would give us."""
+        """Return dead incarnations that still own a session which `steal` would claim."""
         ...
 
     async def beat(self) -> int:
-        """Show that this life goes on; gives its new beat. Raises `LifeOver` once it was declared gone."""
+        """Record a heartbeat of this incarnation; return its new beat. Raises `LifeOver` once it was
+        declared dead.
+        """
         ...
 
     async def bury(self, life: int, beat: int) -> bool:
-        """Declare a life gone that has not beaten since `beat`, unless this one has beaten since it last asked.
+        """Declare an incarnation dead if it has not beaten since `beat` and this one has not beaten since its last
+        request.
 
-        Whether it is gone now. See N1 and N5 of `turnwire.runtime.members`.
+        Return true if it is dead now. See N1 and N5 of `turnwire.runtime.members`.
         """
         ...
 
     async def succeed(self) -> list[int]:
-        """Declare the earlier lives of this node's name and data folder gone. For a node that holds its lock."""
+        """Declare earlier incarnations of this node's name and data folder dead. For a node that holds the folder's
+        lock.
+        """
         ...
 
     async def set_draining(self) -> None:
-        """Tell the others that this life is about to end and takes nothing new."""
+        """Notify the others that this incarnation is about to end and claims no more sessions."""
         ...
 
 
 class SoleOwner:
-    """The owners of a log that one node has for itself: that node."""
+    """The owners of an unshared log: the node itself owns every session."""
 
     life = SOLE
     place = ""
-    secret = ""
     is_sole = True
 
     def __init__(self, log: EventLog) -> None:
@@ -159,7 +161,7 @@ class SoleOwner:
         return Claim(await self._log.head(session_id), self.place)
 
     async def release(self, session_id: SessionId) -> None:
-        """There is nobody else."""
+        """Do nothing: there is no other node."""
 
     async def steal(self, life: int, limit: int) -> list[Claim]:
         return []
@@ -194,4 +196,4 @@ class SoleOwner:
         return []
 
     async def set_draining(self) -> None:
-        """There is nobody to tell."""
+        """Do nothing: there is no other node."""

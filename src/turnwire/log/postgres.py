@@ -1,15 +1,16 @@
 """The event log in PostgreSQL: for a daemon that may be restarted on any machine.
 
-Takes and gives what `turnwire.log.base` says. Appends go through the lanes of `postgres_writer`, everything else
-through a few connections that are shared. What this node holds it knows: heads of such sessions are answered from
-memory, also while the database is away. Nothing here blocks the event loop.
+It follows `turnwire.log.base`. Appends go through the lanes of `postgres_writer`, all other statements through a
+few shared connections. The heads of sessions held by this node are cached, and answered from memory even while the
+database is away. Nothing here blocks the event loop.
 
-L12 Owned. Only who claimed a session last appends to it: an append under an older fence is refused with `NotOwner`
-    and writes nothing, also when its `expected` is right. `head` of a session with an append of unknown end moves
-    the fence first, so that nothing that was sent before can still be stored after it.
+L12 Owned. Only the last claimant of a session appends to it: an append under an older fence is rejected with
+`NotOwner`
+    and writes nothing, even if its `expected` is right. `head` of a session with an append of unknown outcome moves
+    the fence first, so that no earlier append can still be stored after it.
 
-A node that has the log alone owns a session as soon as it appends to it. Where nodes share it, who appends has
-claimed it before (`owners`), or created it.
+A node that has the log alone owns a session as soon as it appends to it. If nodes share the log, a node has claimed
+(`owners`) or created a session before it appends to it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from typing import Any
 
 import anyio
 
-from turnwire.core.codec import EVENTS_VERSION
-from turnwire.errors import ConfigError, LogCorrupt, LogError
+from turnwire.clock import Clock, SystemClock
+from turnwire.errors import LogCorrupt, LogError
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log import postgres_schema as sql
@@ -46,11 +47,10 @@ from turnwire.log.postgres_credentials import PostgresCredentials
 from turnwire.log.postgres_life import OwnLife, begin_life
 from turnwire.log.postgres_owners import PostgresOwners
 from turnwire.log.postgres_writer import LANES, Append, Held, Lane, Queue, Standing, head_of
-from turnwire.log.sqlite_wal import Durability
 
 _END = (1 << 63) - 1
 _LOCK_PAUSE_S = 0.1
-"""Between two tries to get a lock that somebody has."""
+"""Pause between two tries to get a lock that another node has."""
 
 
 class PostgresEventLog:
@@ -63,7 +63,7 @@ class PostgresEventLog:
         self._life = life
         self._epochs = epochs
         self.bell = bell
-        """How other nodes that share the log hear of what is stored, and this one of theirs."""
+        """Notifications of stored events to and from the other nodes that share the log."""
         self._held: dict[SessionId, Held] = {}
         self._claims = PostgresOwners(database, life, self._held)
         self.owners: Owners = SoleOwner(self) if life.alone else self._claims
@@ -73,26 +73,24 @@ class PostgresEventLog:
         self._closing = anyio.Lock()
         self._is_closed = self._is_released = False
         self.credentials = PostgresCredentials(database, bell)
-        """Of all nodes of this database."""
+        """Credentials of all nodes of this database."""
 
     async def run(self) -> None:
-        """Append what is asked for, until the log is closed."""
+        """Process appends until the log is closed."""
         async with anyio.create_task_group() as lanes:
             for _ in range(LANES):
                 lanes.start_soon(Lane(self._queue, self._database, self._life).run)
         self._lanes_ended.set()
 
     async def create(self, session_id: SessionId) -> SessionHead:
-        """Begin an empty log. Raises `SessionExists`. If the database does not answer, it may still be created."""
+        """Create an empty log. Raises `SessionExists`. If the database does not answer, it may still be created."""
         return await self.restore(session_id, self._epochs(), 1)
 
     async def restore(self, session_id: SessionId, epoch: Epoch, first: int) -> SessionHead:
-        """Begin a log that goes on another one: see `turnwire.log.copying`. Raises `SessionExists`."""
+        """Create a log that continues another one: see `turnwire.log.copying`. Raises `SessionExists`."""
         self._check_open()
         rules.check_session_id(session_id)
-        row = await self._row(
-            sql.CREATE, session_id, epoch, first, self._life.number, self._life.identity.place, EVENTS_VERSION
-        )
+        row = await self._row(sql.CREATE, session_id, epoch, first, self._life.number, self._life.identity.place)
         if row is None:
             raise rules.exists(session_id)
         held = self._held[session_id] = Held(session_id)
@@ -100,7 +98,7 @@ class PostgresEventLog:
         return held.head
 
     async def head(self, session_id: SessionId, *, anew: bool = False) -> SessionHead:
-        """Where the session's log stands, after every append of ours that may still be stored (L6, L12)."""
+        """Return the head of the session's log, after every append of ours that may still be stored (L6, L12)."""
         self._check_known(session_id)
         held = self._held.get(session_id)
         if held is not None:
@@ -111,7 +109,7 @@ class PostgresEventLog:
             if held.standing is Standing.UNSURE:
                 await self._claims.move_fence(held)
                 if held.head.head != DELETED:
-                    # What was stored without an answer was not told to anybody.
+                    # Events that were stored without an answer have not been announced yet.
                     self.bell.tell({session_id: held.head.head})
             if held.standing is Standing.HELD and not anew:
                 return held.head
@@ -122,13 +120,13 @@ class PostgresEventLog:
     ) -> int:
         """Store `bodies` after `expected`, in the order of the calls; each is durable. When cancelled, see L6.
 
-        Raises `NotOwner` besides.
+        Also raises `NotOwner`.
         """
         self._check_known(session_id)
         held = self._held.get(session_id)
         if held is None or held.standing is Standing.FREE:
             held = await self._claims.hold(session_id)
-        # A copy: the caller may go on with its list while no lane has come to it.
+        # A copy: the caller may change its list before a lane processes it.
         append = Append(held, tuple(bodies), expected, unsettled)
         self._queue.put(append)
         try:
@@ -140,7 +138,7 @@ class PostgresEventLog:
     async def read(
         self, session_id: SessionId, after: Position, *, max_events: int, max_bytes: int
     ) -> list[Stored]:
-        """Events after a position, up to the head as of this call."""
+        """Return events after a position, up to the head as of this call."""
         self._check_known(session_id)
         upto = _END
         known = self._known(session_id)
@@ -148,8 +146,8 @@ class PostgresEventLog:
             rules.check_position(known, after)
             if after.offset == known.head:
                 return []
-            # The database may hold an append whose caller has not heard of it. Showing that would make a reader
-            # hold a position that `head` does not know yet.
+            # The database may hold an append whose caller has no answer yet. Showing that would make a reader hold
+            # a position that `head` does not know yet.
             upto = known.head
         row = await self._row(sql.READ, session_id, after.offset, max(max_events, 1), max_bytes, upto)
         if row is None:
@@ -171,7 +169,7 @@ class PostgresEventLog:
     async def sessions(
         self, *, unsettled_only: bool = False, after: SessionId | None = None, limit: int = 1000
     ) -> list[SessionHead]:
-        """Sessions in order of their id, a page at a time."""
+        """Return sessions in order of their id, a page at a time."""
         self._check_open()
         statement = sql.LIST_UNSETTLED if unsettled_only else sql.LIST
         async with self._database.lend() as connection:
@@ -179,14 +177,14 @@ class PostgresEventLog:
         return [self._known(SessionId(row[0])) or head_of(SessionId(row[0]), row[1:]) for row in rows]
 
     async def save_snapshot(self, session_id: SessionId, snapshot: Snapshot) -> None:
-        """Keep a fold unless a newer one is kept. Losing it loses time, so it does not wait for the disk."""
+        """Save a fold unless a newer one is stored. Losing it loses only time, so it does not wait for the disk."""
         self._check_known(session_id)
         held = self._held.get(session_id)
         key = None if held is None or held.standing is Standing.FREE else held.key
         try:
             row = await self._row(sql.SAVE_SNAPSHOT, session_id, *snapshot, key)
         except LogError as error:
-            # It was deleted in this very moment.
+            # It was deleted at this very moment.
             if error.__cause__ is not None and sqlstate(error.__cause__) == NO_PARENT:
                 raise rules.not_found(session_id) from None
             raise
@@ -195,7 +193,7 @@ class PostgresEventLog:
         rules.check_snapshot(head_of(session_id, row[1:]), snapshot)
 
     async def load_snapshot(self, session_id: SessionId, name: str) -> Snapshot | None:
-        """The newest kept snapshot of that name, if any."""
+        """Return the newest stored snapshot of that name, if any."""
         self._check_known(session_id)
         row = await self._row(sql.FIND_SNAPSHOT, session_id, name)
         if row is None:
@@ -203,7 +201,7 @@ class PostgresEventLog:
         return None if row[0] is None else Snapshot(*row)
 
     async def trim(self, session_id: SessionId, *, upto: int) -> int:
-        """Forget a prefix. When cancelled, what is left goes with the next sweep."""
+        """Remove a prefix. When cancelled, the next sweep removes the rest."""
         self._check_known(session_id)
         known = self._known(session_id)
         row = await self._row(sql.TRIM, session_id, upto if known is None else min(upto, known.head))
@@ -227,7 +225,7 @@ class PostgresEventLog:
         await self._sweep(*row)
 
     async def aclose(self) -> None:
-        """Finish what was accepted, give up what is owned and let another node in. Idempotent."""
+        """Finish all accepted appends, release ownership and admit another node. Idempotent."""
         self._is_closed = True
         self._queue.close()
         with anyio.CancelScope(shield=True):
@@ -240,7 +238,9 @@ class PostgresEventLog:
                 self._is_released = True
 
     async def sweep(self) -> None:
-        """Remove what an earlier life had forgotten and not removed; if the database is away, the next one does."""
+        """Remove events that an earlier run had marked but not removed. If the database is away, the next run does
+        it.
+        """
         try:
             async with self._database.lend() as connection:
                 rows = await connection.fetch(sql.LIST_FORGOTTEN)
@@ -249,13 +249,13 @@ class PostgresEventLog:
         except LogError:
             return
 
-    # -- what is done by one node for all ------------------------------------------------------------------
+    # -- locks across nodes --------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def exclusively(self, name: str) -> AsyncGenerator[None]:
-        """Meanwhile nobody else is in here under the same name, on any node. Raises `LogError`.
+        """Hold a lock on this name across all nodes while the context is open. Raises `LogError`.
 
-        On a connection of its own, which takes the lock along if it breaks: then another one may come in.
+        The lock has a separate connection and is lost if that breaks: then another node may get it.
         """
         self._check_open()
         try:
@@ -280,13 +280,17 @@ class PostgresEventLog:
 
     @asynccontextmanager
     async def once(self, name: str) -> AsyncGenerator[bool]:
-        """Whether what has this name was never done, on any node; it is, when this ends well. Raises `LogError`."""
+        """Yield true if the action of this name was never done on any node. It counts as done if the context exits
+        normally.
+
+        Raises `LogError`.
+        """
         async with self.exclusively(name):
             row = await self._row(sql.IS_DONE, name)
             yield row is None or not row[0]
             await self._row(sql.DONE, name)
 
-    # -- asking --------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------
 
     async def _row(self, statement: str, *given: object) -> Sequence[Any] | None:
         async with self._database.lend() as connection:
@@ -309,7 +313,7 @@ class PostgresEventLog:
         await self._row(sql.SWEPT, key, upto)
 
     def _check_known(self, session_id: SessionId) -> None:
-        """What is no id is in no log, and the database could not be asked for it."""
+        """Raise `SessionNotFound` for an invalid id: no log has it, and the database could not compare it."""
         self._check_open()
         if not rules.is_session_id(session_id):
             raise rules.not_found(session_id)
@@ -320,12 +324,16 @@ class PostgresEventLog:
 
 
 def _text(after: SessionId) -> str:
-    """What ids are compared with as with this: the database has no text with a NUL in it, and neither has an id."""
+    """Return the equivalent bound for comparing ids: the database's text contains no NUL, and neither does
+    an id.
+    """
     return after.partition("\0")[0].encode(errors="ignore").decode()
 
 
-async def inspect_database(dsn: str, limits: Limits) -> tuple[sql.Facts, sql.Format]:
-    """What `open_postgres_log` would find there. Changes nothing. Raises what that raises."""
+async def inspect_database(dsn: str, limits: Limits) -> tuple[sql.Facts, int]:
+    """Return the facts and the format that `open_postgres_log` would find. Changes nothing. Raises the same
+    errors.
+    """
     database = Database(dsn, limits)
     try:
         connection = await database.connect("doctor")
@@ -337,7 +345,6 @@ async def inspect_database(dsn: str, limits: Limits) -> tuple[sql.Facts, sql.For
     except BROKEN as error:
         raise start_error(error, database) from None
     facts.check()
-    made.check()
     return facts, made
 
 
@@ -346,31 +353,31 @@ async def open_postgres_log(
     dsn: str,
     *,
     limits: Limits,
-    durability: Durability,
     node: NodeIdentity | None = None,
     alone: bool = True,
     epochs: Callable[[], Epoch] = rules.random_epoch,
+    clock: Clock | None = None,
 ) -> AsyncGenerator[PostgresEventLog]:
-    """The log in the database at an address such as `postgresql://user@host/name`; its tables are made if need be.
+    """Open the log in the database at an address such as `postgresql://user@host/name`; create its tables if
+    needed.
 
-    `node`: what this one is to the others; by default it is called as its machine, and so is its place.
-    `alone`: no other node may have it open, and what earlier ones owned is free. Otherwise nodes share it, and each
-    session is appended to by the node that claimed it (`owners` of the log).
+    `node`: this node's description for the others; by default its name and its place are the machine's name.
+    `alone`: no other node may have it open, and sessions of earlier nodes are free. Otherwise nodes share it, and
+    each session is appended to by the node that claimed it (`owners` of the log).
 
     Raises:
-        ConfigError: the address, the user or the database is wrong, or the durability is none that it has.
+        ConfigError: the address, the user or the database is wrong.
         LogUnavailable: the server is away, starting or read-only.
         LogLocked: another node uses it.
-        LogTooNew: a newer turnwire made its tables. They were not touched.
+        LogVersionMismatch: its tables have another format. They were not touched.
     """
-    if durability is Durability.MEMORY:
-        raise ConfigError("a log in PostgreSQL has no durability `memory`; leave durability out, or set it to full")
     if not alone:
         limits.check_leases()
     database = Database(dsn, limits)
     try:
         host = socket.gethostname()
-        life = await begin_life(database, limits, node or NodeIdentity(host, host), alone=alone)
+        identity = node or NodeIdentity(host, host)
+        life = await begin_life(database, limits, identity, clock or SystemClock(), alone=alone)
     except BROKEN as error:
         raise start_error(error, database) from None
     failure: Exception | None = None

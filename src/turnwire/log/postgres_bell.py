@@ -1,11 +1,11 @@
-"""The bell of a log in PostgreSQL: NOTIFY beside the appends, and LISTEN.
+"""The bell of a log in PostgreSQL: NOTIFY in parallel with the appends, and LISTEN.
 
-Two connections, each with a task. One rings: in a transaction of its own that holds no data, with all that has
-come while the last one was under way. Not inside of the append, because PostgreSQL lets one ringing transaction
-commit at a time, and that would include the disk and the standby. The other one listens, and asks every `SWEEP_S`
-where the sessions are that somebody follows, which also shows whether it can still hear anything.
+It has two connections, each with a task. One sends: in a separate transaction without data, with all notices that
+were queued during the previous one. Not within the append, because PostgreSQL serializes commits that notify, which
+would include the disk and the standby. The other one listens, and reads the heads of all followed sessions every
+`SWEEP_S`, which also shows if it can still receive notices.
 
-A notice names sessions as clients do, so that who hears of one that it has never seen need not ask for its name.
+A notice names sessions by their public id, so that a node that receives an unknown one need not look up its name.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from turnwire.log.postgres_connection import BROKEN, Connection, Database, sqlst
 from turnwire.log.postgres_writer import head_of
 
 RETRY_S: Final = 0.1
-"""Between two tries to reach a database that is away."""
+"""Pause between two tries to reach an unavailable database."""
 MOST_NAMES: Final = 64
-"""Sessions in one notice."""
+"""Maximum number of sessions in one notice."""
 MOST_BYTES: Final = 7999
-"""PostgreSQL takes no longer notice."""
+"""The maximum size of a notice in PostgreSQL."""
 
 logger = logging.getLogger(__name__)
 
 
 class Notice(Struct, array_like=True):
-    """What is rung. One without anything says that there was more than fits."""
+    """The content of a notice. An empty one means that there was more than fits."""
 
     heads: dict[SessionId, int] = {}
     words: list[str] = []
@@ -52,7 +52,7 @@ _decode = msgspec.json.Decoder(Notice).decode
 
 
 class PostgresBell:
-    """A `Bell` in PostgreSQL. `run` rings and listens."""
+    """A `Bell` in PostgreSQL. `run` sends and receives."""
 
     is_alone = False
 
@@ -61,12 +61,12 @@ class PostgresBell:
         self._subscribers = Subscribers()
         self._due = Notice()
         self._since: float | None = None
-        """When the oldest of what is due was handed over."""
+        """Time at which the oldest due notice was queued."""
         self._more = asyncio.Event()
         self._own = 0
-        """What the server calls the connection that rings."""
+        """The server's process id of the sending connection."""
         self._rung: deque[float] = deque()
-        """When what was rung and not heard by ourselves was handed over."""
+        """Times at which notices were queued that were sent but not received by this node yet."""
         self._observe: Callable[[float], None] = _unmeasured
         self.is_deaf = True
 
@@ -79,7 +79,7 @@ class PostgresBell:
             self._due.words.append(word)
         self._wake()
         if word == NODES:
-            self._subscribers.missed()  # who says that a node is gone has to look as well
+            self._subscribers.missed()  # this node has to check as well
 
     async def heard(self, word: str) -> None:
         await self._subscribers.heard(word)
@@ -91,7 +91,7 @@ class PostgresBell:
         self._subscribers.follower = follower
 
     def set_meter(self, observe: Callable[[float], None]) -> None:
-        """What is measured is the way of a notice back to its own node: no two clocks are compared."""
+        """Measure the way of a notice back to its own node: this avoids comparing two clocks."""
         self._observe = observe
 
     async def run(self) -> None:
@@ -110,7 +110,7 @@ class PostgresBell:
         while True:
             with suppress(LogError, *BROKEN):
                 await self._ring_on_one_connection()
-            # What was not rung goes with the next notice; those who follow look for themselves meanwhile.
+            # Unsent heads and words go with the next notice; followers check the log meanwhile.
             await _pause(RETRY_S)
 
     async def _ring_on_one_connection(self) -> None:
@@ -138,7 +138,7 @@ class PostgresBell:
             with self._database.bounded(connection):
                 await connection.execute(sql.RING, channel, payloads)
         except BaseException:
-            # Newer heads go before.
+            # Newer heads replace older ones.
             self._due.heads = due.heads | self._due.heads
             self._due.words = list(dict.fromkeys(due.words + self._due.words))
             self._since = since
@@ -182,7 +182,7 @@ class PostgresBell:
         try:
             notice = _decode(payload)
         except msgspec.DecodeError:
-            self._subscribers.missed()  # of a later release, or somebody else's
+            self._subscribers.missed()  # sent by a later release, or by another program
             return
         if notice.heads:
             self._subscribers.grown(notice.heads)
@@ -201,7 +201,7 @@ class PostgresBell:
 
 
 def notices(due: Notice) -> list[str]:
-    """What is due, in as many parts as it takes."""
+    """Return the due notice as payloads that fit."""
     parts: list[str] = []
     names = iter(due.heads.items())
     while heads := dict(islice(names, MOST_NAMES)):
@@ -226,4 +226,4 @@ async def _pause(seconds: float) -> None:
 
 
 def _unmeasured(_seconds: float) -> None:
-    """Nobody measures."""
+    """Do nothing: no meter is set."""

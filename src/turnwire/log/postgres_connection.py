@@ -1,8 +1,8 @@
-"""Connections to the log's database: how one is made, how long a statement may take, what PostgreSQL's errors mean.
+"""Connections to the log's database: opening them, bounding statements, and translating PostgreSQL's errors.
 
-A statement is never cancelled. One that takes too long is ended by dropping its connection: a cancelled wait for a
-standby would be reported as a success. Errors go by PostgreSQL's codes and never carry its text, and nothing here
-ever shows a password.
+A statement is never cancelled. One that exceeds its time is ended by dropping its connection: a cancelled wait for
+a standby would be reported as a success. Errors are classified by PostgreSQL's codes and never contain its text,
+and passwords are never shown.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from turnwire.limits import Limits
 from turnwire.log import address, rules
 
 READERS = 4
-"""Connections for all but appends. A statement takes about a millisecond, so more would wait for the loop."""
+"""Connections for all statements but appends. A statement needs about a millisecond, so more would wait for the
+loop.
+"""
 
 NEXT_HOST_S = 0.25
-"""What a host of the address gets before the next one is tried beside it. Near ones answer in some milliseconds."""
+"""Delay before the next host of the address is tried in parallel. Near hosts answer in some milliseconds."""
 
 OLDEST_SERVER = 13
-"""The oldest release of PostgreSQL that its makers still mended when this was written."""
+"""The oldest release of PostgreSQL that was still maintained when this was written."""
 
 
 class Message(Protocol):
@@ -37,7 +39,7 @@ class Message(Protocol):
 
 
 class Connection(Protocol):
-    """What is used of asyncpg's connection."""
+    """The used part of asyncpg's connection."""
 
     async def fetchrow(self, query: str, *given: object) -> Sequence[Any] | None: ...
     async def fetchval(self, query: str, *given: object) -> Any: ...
@@ -62,10 +64,10 @@ BROKEN: tuple[type[Exception], ...] = (
     _asyncpg.InterfaceError,
     _asyncpg.InternalClientError,
 )
-"""How a statement ends that was not answered as it should be."""
+"""Errors of a statement that was not answered properly."""
 
-# What is asked of every connection: nothing may end a statement but we ourselves; a commit waits for the disk, and
-# for more if the operator says so; a node that is gone without a word is noticed soon, and what it holds is let go.
+# Settings of every connection: only this process ends a statement; a commit waits for the disk, and for more if the
+# operator configures that; a node that vanishes is noticed soon, and its locks are released.
 _PREPARE = """
     select set_config('synchronous_commit', case current_setting('synchronous_commit')
                when 'remote_apply' then 'remote_apply' else 'on' end, false),
@@ -80,7 +82,7 @@ _PREPARE = """
 
 
 class Database:
-    """Where the log is. `str` of it is safe to show."""
+    """The location of the log. Its `str` is safe to show."""
 
     def __init__(self, dsn: str, limits: Limits) -> None:
         self._hosts = address.each_host(dsn)
@@ -88,16 +90,17 @@ class Database:
         self.patience_s = limits.database_s
         self._idle: list[Connection] = []
         self._limiter = anyio.CapacityLimiter(READERS)
+        self._connecting: set[asyncio.Task[Connection]] = set()
         self._is_closed = False
 
     def __str__(self) -> str:
         return self._shown
 
     async def connect(self, purpose: str, patience_s: float | None = None) -> Connection:
-        """A connection of one's own, to the first host that can be used. Raises one of `BROKEN`, `LogUnavailable`.
+        """Return a separate connection, to the first usable host. Raises one of `BROKEN`, `LogUnavailable`.
 
-        Hosts of the address are tried side by side, each a moment after the one before: one that takes connections
-        and says nothing would otherwise use up the time of all.
+        Hosts of the address are tried in parallel, each a moment after the previous one: otherwise a host that
+        accepts connections without answering would use up the time of all.
         """
         patience_s = patience_s or self.patience_s
         if len(self._hosts) == 1:
@@ -112,10 +115,8 @@ class Database:
         )
 
     async def _connect_to(self, host: str, purpose: str, patience_s: float) -> Connection:
-        """A connection over which can be written, to the one host of an address."""
-        connection: Connection = await _asyncpg.connect(
-            host, timeout=patience_s, server_settings={"application_name": f"turnwire {purpose}"}
-        )
+        """Return a writable connection to one host of the address."""
+        connection = await self._open(host, purpose, patience_s)
         try:
             with self.bounded(connection, patience_s):
                 row = await connection.fetchrow(_PREPARE)
@@ -127,9 +128,29 @@ class Database:
             raise _read_only()
         return connection
 
+    async def _open(self, host: str, purpose: str, timeout_s: float) -> Connection:
+        """Connect with asyncpg. The attempt is never cancelled: that would drop a protocol with an unretrieved
+        error.
+
+        If the caller is cancelled, the attempt continues until its own timeout, and its connection is closed.
+        """
+        connect = _asyncpg.connect(
+            host, timeout=timeout_s, server_settings={"application_name": f"turnwire {purpose}"}
+        )
+        # A task group would wait for an attempt that is not needed any more; `aclose` waits for all of them.
+        task: asyncio.Task[Connection] = asyncio.create_task(connect)  # noqa: TID251
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            task.add_done_callback(_discard_connection)
+            raise
+        return task.result()
+
     @contextmanager
     def bounded(self, connection: Connection, patience_s: float | None = None) -> Generator[None]:
-        """Drop the connection if the statement inside takes too long; that then raises one of `BROKEN`."""
+        """Drop the connection if the statement inside exceeds its time; that then raises one of `BROKEN`."""
         timer = asyncio.get_running_loop().call_later(patience_s or self.patience_s, connection.terminate)
         try:
             yield
@@ -138,9 +159,9 @@ class Database:
 
     @asynccontextmanager
     async def lend(self) -> AsyncGenerator[Connection]:
-        """A connection for one short statement, shared with others in turn.
+        """Lend a connection for one short statement, shared with other callers in turn.
 
-        A cancelled caller ends when its statement has. Raises `LogError` for what the statement met.
+        A cancelled caller ends when its statement has ended. Raises `LogError` for the statement's error.
         """
         if self._is_closed:
             raise rules.closed()
@@ -163,9 +184,9 @@ class Database:
             raise log_error(error) from error
         except BaseException as error:
             if isinstance(error, Exception) and connection is not None and connection.is_closed():
-                # The driver stumbles over a connection that breaks between two of its own steps.
+                # The driver raises this if a connection breaks between two of its own steps.
                 raise log_error(error) from error
-            # Cancelled from outside of our scopes in the middle of a statement: it may still be answered.
+            # Cancelled from outside of our scopes during a statement: its answer may still arrive.
             if connection is not None:
                 connection.terminate()
             raise
@@ -180,12 +201,22 @@ class Database:
             await self._limiter.acquire_on_behalf_of(object())
         while self._idle:
             await hang_up(self._idle.pop())
+        if self._connecting:
+            await asyncio.wait(self._connecting)
+
+
+def _discard_connection(task: asyncio.Task[Connection]) -> None:
+    """Close the connection of an attempt whose caller was cancelled; ignore its error."""
+    if not task.cancelled() and task.exception() is None:
+        task.result().terminate()
 
 
 async def _first_usable(attempts: Sequence[Callable[[], Awaitable[Connection]]], pause_s: float) -> Connection:
-    """What the first attempt gives that succeeds; the next one begins after a pause, or when the one before failed.
+    """Return the result of the first attempt that succeeds. The next one begins after a pause, or when the previous
+    failed.
 
-    The others are cancelled, and what they may have opened is closed. If all fail, raises what one of them raised.
+    The others are cancelled, and connections they may have opened are closed. If all fail, raise one of their
+    errors.
     """
     usable: list[Connection] = []
     failures: list[Exception] = []
@@ -212,20 +243,20 @@ async def _first_usable(attempts: Sequence[Callable[[], Awaitable[Connection]]],
     for each in usable[1:]:
         each.terminate()
     if not usable:
-        # A server that has answered says more than one that could not be reached.
+        # The error of a server that answered is more useful than that of one that could not be reached.
         raise next((each for each in failures if not isinstance(each, OSError)), failures[-1])
     return usable[0]
 
 
 async def hang_up(connection: Connection) -> None:
-    """End a connection that nobody uses, politely if the server hears it."""
+    """Close an unused connection, gracefully if the server responds."""
     try:
         await connection.close(timeout=1.0)
     except BROKEN:
         connection.terminate()
 
 
-# -- what an error of PostgreSQL is to our callers -------------------------------------------------------------
+# -- translation of PostgreSQL errors --------------------------------------------------------------------------
 
 _BY_CODE: dict[str, tuple[type[LogError], str]] = {
     "53100": (LogFull, "the database has no room left; free some on its server, then try again"),
@@ -248,34 +279,34 @@ _BY_CLASS: dict[str, tuple[type[LogError], str]] = {
 }
 _READ_ONLY = "25006"
 NO_PARENT = "23503"
-"""What a new row refers to has just been deleted."""
+"""The row that a new row refers to has just been deleted."""
 _FAILED = (LogUnavailable, "the database did not do this; see its server's log. It is tried again")
 _AWAY = (LogUnavailable, "the database cannot be reached, or did not answer; it is tried again")
 SETTLED_AT_START = ("28", "3D", "3F", "42501")
-"""Codes of what no waiting mends: somebody has to change a setting."""
+"""Codes of errors that waiting does not fix: a setting has to be changed."""
 
 
 def sqlstate(error: BaseException) -> str:
-    """PostgreSQL's code, or nothing if it did not come to that."""
+    """Return PostgreSQL's code, or an empty text if the server did not send one."""
     if isinstance(error, _asyncpg.PostgresError):
         return str(getattr(error, "sqlstate", None) or "")
     return ""
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the server has answered that it did nothing; otherwise a statement may be done, or may yet be."""
+    """Return true if the server answered that it did nothing; otherwise a statement may be done, or may yet be."""
     code = sqlstate(error)
-    # 08 is a broken connection, and 57 that the server goes down or was told to stop waiting.
+    # 08 is a broken connection. 57 means that the server shuts down or was asked to stop waiting.
     return bool(code) and code[:2] not in ("08", "57")
 
 
 def may_be_one_events_fault(error: BaseException) -> bool:
-    """Whether the appends of a group that was refused may fare better one by one (L10)."""
+    """Return true if the appends of a rejected group may succeed one by one (L10)."""
     return is_refusal(error) and sqlstate(error) in ("53100", "53200", "54000")
 
 
 def log_error(error: BaseException) -> LogError:
-    """The error to raise instead of `error`."""
+    """Return the `LogError` to raise instead of `error`."""
     if isinstance(error, LogError):
         return error
     code = sqlstate(error)
@@ -286,7 +317,9 @@ def log_error(error: BaseException) -> LogError:
 
 
 def start_error(error: BaseException, database: Database) -> LogError | ConfigError:
-    """The same for who starts: it may hear where, and what no waiting mends is a wrong setting."""
+    """Return the same for a start, where the address may be shown; an error that waiting does not fix is a
+    `ConfigError`.
+    """
     ours = log_error(error)
     words = f"{database}: {ours}"
     if isinstance(error, _asyncpg.InterfaceError) or sqlstate(error).startswith(SETTLED_AT_START):

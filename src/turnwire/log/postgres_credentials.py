@@ -1,8 +1,8 @@
 """Credentials and login links in the database of the log: their statements, each of which is one transaction.
 
-`granted_by` refers to the row that a credential ends with. So a login that is made on one node while its token is
-revoked on another is refused, or goes with it. Moments by which links and expired rows go are the database's, so
-that no node's clock decides for the others.
+`granted_by` refers to the row that a credential ends with. So a login that is created on one node while its token
+is revoked on another is rejected, or removed with it. The expiry of links and rows is decided by the database's
+clock, so that no node's clock decides for the others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from turnwire.log.credentials import CredentialRow
 from turnwire.log.postgres_connection import NO_PARENT, Connection, Database, sqlstate, start_error
 
 WORD = "tokens"
-"""What the bell says when a credential has ended."""
+"""The bell's word for a credential that has ended."""
 
 _NOW_MS = "(extract(epoch from now()) * 1000)::bigint"
 _COLUMNS = ", ".join(CredentialRow._fields)
@@ -39,7 +39,7 @@ _ADD = f"""
     insert into tw_tokens ({_COLUMNS}) select {_VALUES} where (select count(*) from tw_tokens) < $10::bigint
     returning id
 """
-# Whoever waits for the lock looks again when it has it.
+# A transaction that waited for the lock checks again when it has it.
 _ONE_AT_A_TIME = "select pg_advisory_xact_lock(hashtextextended('turnwire tokens in ' || current_schema(), 0))"
 _ADD_FIRST = f"""
     insert into tw_tokens ({_COLUMNS}) select {_VALUES} where not exists (
@@ -128,7 +128,7 @@ class PostgresCredentials:
 
     @asynccontextmanager
     async def _granting(self) -> AsyncGenerator[Connection]:
-        """A connection for what may refer to a credential that ends in this very moment."""
+        """Lend a connection for a statement that may refer to a credential which ends at this moment."""
         try:
             async with self._database.lend() as connection:
                 yield connection
@@ -140,7 +140,8 @@ class PostgresCredentials:
 
 @asynccontextmanager
 async def open_credentials(dsn: str, limits: Limits) -> AsyncGenerator[PostgresCredentials | None]:
-    """The credentials in a database, for who is no node; none if no node has made the tables yet.
+    """Open the credentials in a database, for a caller that is no node; `None` if no node has created the tables
+    yet.
 
     Raises `ConfigError`, `LogError`.
     """

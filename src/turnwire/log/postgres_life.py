@@ -1,10 +1,10 @@
-"""This life of the node in the database: which run of the process it is, and that none is there which may not be.
+"""This incarnation of the node in the database, and the exclusion of conflicting nodes.
 
-A node that is alone has the lock of nodes for itself, those that share the log have it together; so the two kinds
-keep each other out. The lock says so at the start. The fences keep the log whole, also if the lock is lost with its
-connection: a life that has the lock for itself knows that no other one has it, so it declares all others gone and
-moves the fences of what they own, and what they sent is then either stored or refused. A life that finds itself
-declared gone appends no more.
+A node that runs alone has the lock of nodes exclusively, nodes that share the log have it together; so the two
+kinds exclude each other. The lock only decides at the start. The fences protect the log, even if the lock is lost
+with its connection: an incarnation with the exclusive lock knows that no other one has it, so it declares all
+others dead and moves the fences of their sessions; their earlier appends are then either stored or rejected. An
+incarnation that finds itself declared dead appends no more.
 
 The connection that holds the lock is also the one over which a node watches the others (N1 of
 `turnwire.runtime.members`).
@@ -18,6 +18,7 @@ from importlib.metadata import version
 
 import anyio
 
+from turnwire.clock import Clock
 from turnwire.errors import LifeOver, LogError, LogLocked, LogUnavailable
 from turnwire.limits import Limits
 from turnwire.log import postgres_schema as sql
@@ -26,14 +27,14 @@ from turnwire.log.postgres_connection import BROKEN, Connection, Database, hang_
 
 _NOT_IN_TIME = "55P03"
 _WATCHING_BEATS = 1.5
-"""Beats that a statement may take over which others are watched: two must fail before a node stops acting."""
+"""Maximum duration, in beats, of a statement for watching: two must fail before a node stops acting."""
 
 _NAMESAKE_BEATS = 2.5
-"""Beats after which a node of the same name has beaten, if it lives."""
+"""Beats after which a node of the same name has beaten, if it is alive."""
 
 
 class OwnLife:
-    """Made by `begin_life`."""
+    """This node's incarnation, made by `begin_life`."""
 
     def __init__(
         self,
@@ -50,13 +51,15 @@ class OwnLife:
         self._database = database
         self._connection = connection
         self._watched_over: Connection | None = connection
-        """The connection of the last statement, unless that has failed."""
+        """The connection of the last statement, unless that failed."""
         self._watching_s = min(limits.database_s, _WATCHING_BEATS * limits.beat_s)
         self._has_lock = True
         self._asking = anyio.Lock()
 
     async def renew(self) -> None:
-        """Take the lock again if it was lost. Raises `LogError`: the database is away, or this life is over."""
+        """Acquire the lock again if it was lost. Raises `LogError`: the database is away, or this incarnation is
+        over.
+        """
         if self._has_lock and not self._connection.is_closed():
             return
         async with self._asking:
@@ -70,7 +73,7 @@ class OwnLife:
             if self._connection.is_closed():
                 self._connection = await self._database.connect("node", self._watching_s)
             with self._database.bounded(self._connection):
-                # Not having it may be our own doing: the server may not know yet that our connection is gone.
+                # The lock may still be held by our own old connection, whose loss the server has not noticed yet.
                 self._has_lock = await self._connection.fetchval(sql.TRY_LOCK if self.alone else sql.TRY_SHARE_LOCK)
                 is_gone = await self._connection.fetchval(sql.IS_GONE, self.number)
         except Exception as error:
@@ -81,16 +84,16 @@ class OwnLife:
             raise self.is_over()
 
     def is_over(self) -> LogError:
-        """The error of a life that was declared gone."""
+        """Return the error of an incarnation that was declared dead."""
         if self.alone:
             return LogLocked("another daemon has taken the database over; stop one of them, and restart this one")
         return LifeOver("this node was declared gone; it comes back as another life", life=self.number)
 
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator[Connection]:
-        """The connection over which others are watched, for one short statement. A cancelled caller ends after it.
+        """Lend the connection for watching, for one short statement. A cancelled caller ends after it.
 
-        Raises `LogError`; `LogUnavailable` if it is another connection than before and nobody was told so.
+        Raises `LogError`; `LogUnavailable` once if the connection is a new one.
         """
         with anyio.CancelScope(shield=True):
             async with self._asking:
@@ -105,12 +108,12 @@ class OwnLife:
                 except Exception as error:
                     if not isinstance(error, BROKEN) and not connection.is_closed():
                         raise
-                    # Also what the driver stumbles over when a connection breaks between two of its own steps.
+                    # This includes the driver's errors if a connection breaks between two of its own steps.
                     raise log_error(error) from error
                 self._watched_over = connection
 
     async def aclose(self) -> None:
-        """Let the next one in at once. If the database is away, that one finds out all the same."""
+        """Admit the next node at once. If the database is away, that node detects the end anyway."""
         try:
             if not self._connection.is_closed():
                 with self._database.bounded(self._connection):
@@ -122,17 +125,19 @@ class OwnLife:
         await hang_up(self._connection)
 
 
-async def begin_life(database: Database, limits: Limits, identity: NodeIdentity, *, alone: bool) -> OwnLife:
-    """A life in this database, the only one if it is to be alone. Makes the tables if need be.
+async def begin_life(
+    database: Database, limits: Limits, identity: NodeIdentity, clock: Clock, *, alone: bool
+) -> OwnLife:
+    """Register an incarnation in this database, as the only one if `alone`. Creates the tables if needed.
 
-    Raises `LogLocked`, `LogTooNew`, one of `BROKEN`.
+    Raises `LogLocked`, `LogVersionMismatch`, one of `BROKEN`.
     """
     connection = await database.connect("node")
     try:
-        # The server may need a moment to see that the last one's process has ended.
+        # The server may need a moment to notice that the previous process has ended.
         patience_s = database.patience_s + limits.busy_timeout_s + _NAMESAKE_BEATS * limits.beat_s
         with database.bounded(connection, patience_s):
-            await sql.migrate(connection)
+            await sql.create_tables(connection)
             await _take_lock(connection, limits.busy_timeout_s, alone=alone)
             if alone:
                 await _check_nobody_shares(connection, identity)
@@ -143,7 +148,7 @@ async def begin_life(database: Database, limits: Limits, identity: NodeIdentity,
             if alone:
                 await connection.execute(sql.FREE_OF_OTHERS, number)
             else:
-                await _check_name(connection, identity, number, limits.beat_s)
+                await _check_name(connection, identity, number, limits.beat_s, clock)
     except BaseException:
         connection.terminate()
         raise
@@ -168,7 +173,7 @@ async def _take_lock(connection: Connection, patience_s: float, *, alone: bool) 
 
 
 async def _check_nobody_shares(connection: Connection, identity: NodeIdentity) -> None:
-    """Nodes that are cut off from the database may still act, for as long as they were promised."""
+    """Raise `LogLocked` if nodes share the log: those cut off from the database may act until their lease ends."""
     names = [row[0] for row in await connection.fetch(sql.SHARING, identity.name, identity.folder)]
     if names:
         raise LogLocked(
@@ -177,16 +182,18 @@ async def _check_nobody_shares(connection: Connection, identity: NodeIdentity) -
         )
 
 
-async def _check_name(connection: Connection, identity: NodeIdentity, number: int, beat_s: float) -> None:
-    """A name is one node's, and a node has one data folder. One that is there no more is given up in its time.
+async def _check_name(
+    connection: Connection, identity: NodeIdentity, number: int, beat_s: float, clock: Clock
+) -> None:
+    """Raise `LogLocked` if a live node with another data folder has this name.
 
-    Of two that begin at once the later one yields. Raises `LogLocked`.
+    A namesake without a heartbeat during the wait is dead. Of two that start at once, the later one is rejected.
     """
     asked = sql.NAMESAKES, identity.name, identity.folder, number
     before = dict(await connection.fetch(*asked))
     if not before:
         return
-    await anyio.sleep(_NAMESAKE_BEATS * beat_s)
+    await clock.sleep(_NAMESAKE_BEATS * beat_s)
     after = dict(await connection.fetch(*asked))
     if any(beat != before.get(life, beat) for life, beat in after.items()):
         await connection.execute(sql.LEAVE, number)

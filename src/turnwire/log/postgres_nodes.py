@@ -1,4 +1,6 @@
-"""The nodes of a shared log in PostgreSQL, for an operator who is none of them. Joins nothing, and owns nothing."""
+"""The nodes of a shared log in PostgreSQL, for an operator who runs none of them. Joins nothing, and owns
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from turnwire.log.postgres_connection import BROKEN, Connection, Database, hang_
 
 
 class NodeRow(NamedTuple):
-    """One life that is not gone."""
+    """One live incarnation."""
 
     life: int
     name: str
@@ -23,57 +25,58 @@ class NodeRow(NamedTuple):
     beat: int
     draining: bool
     alone: bool
-    """It has the log for itself, and shows no beat."""
+    """True if it has the log for itself, and records no beat."""
     started_ms: int
     sessions: int
-    """Those that it owns."""
+    """Number of sessions it owns."""
     unsettled: int
-    """Those of them in which a turn runs or prompts wait."""
+    """Number of those with a running turn or queued prompts."""
 
 
 class Nodes:
-    """What may be asked of and done to nodes. Made by `open_nodes`."""
+    """Queries and operations on nodes. Made by `open_nodes`."""
 
     def __init__(self, database: Database, connection: Connection) -> None:
         self._database = database
         self._connection = connection
 
     async def list(self) -> list[NodeRow]:
-        """Those that are not gone, oldest first."""
+        """Return the live incarnations, oldest first."""
         with self._database.bounded(self._connection):
             return [NodeRow(*row) for row in await self._connection.fetch(sql.NODES)]
 
     async def drain(self, node: NodeRow) -> None:
-        """Ask it to end in good order."""
+        """Request a graceful shutdown of a node."""
         with self._database.bounded(self._connection):
             await self._connection.execute(sql.SET_DRAINING, node.life)
 
     async def bury(self, node: NodeRow) -> bool:
-        """Declare it gone unless it has beaten since it was listed; whether it is gone now.
+        """Declare a node dead unless it has beaten since it was listed. Return true if it is dead now.
 
-        For one whose machine is off: what it still does, nothing here can stop.
+        For a node whose machine is off: this cannot stop a node that still runs.
         """
         with self._database.bounded(self._connection):
             return await self._connection.fetchval(sql.BURY_BY_HAND, node.life, node.beat) is not None
 
     async def move(self, old: str, new: str) -> int:
-        """Let the sessions of a place be of another one; how many they are. None while a node has the old place."""
+        """Assign the sessions of a place to another one and return their number; `None` while a node has the old
+        place.
+        """
         with self._database.bounded(self._connection):
             return await self._connection.fetchval(sql.MOVE_PLACE, old, new)
 
 
 @asynccontextmanager
 async def open_nodes(dsn: str, limits: Limits) -> AsyncGenerator[Nodes]:
-    """The nodes of the log at an address. Raises `ConfigError`, `LogError`."""
+    """Open the nodes of the log at an address. Raises `ConfigError`, `LogError`."""
     database = Database(dsn, limits)
     try:
         connection = await database.connect("operator")
         try:
             with database.bounded(connection):
                 made = await sql.read_format(connection)
-            made.check()
-            if made.version < sql.VERSION:
-                raise ConfigError("no node of this release has used this database yet; start one, and ask again")
+            if not made:
+                raise ConfigError("no node has used this database yet; start one, then try again")
             yield Nodes(database, connection)
         finally:
             await hang_up(connection)

@@ -1,7 +1,7 @@
-"""The owners of sessions in PostgreSQL, as this life sees and changes them, and the lives beside it.
+"""The owners of sessions in PostgreSQL, as this incarnation sees and changes them, and the other incarnations.
 
-Keeps `Owners` of `turnwire.log.owners`. What is claimed here is what `PostgresEventLog` appends to: both have the
-same table of what is held.
+Implements `Owners` of `turnwire.log.owners`. `PostgresEventLog` appends to the sessions claimed here: both share
+the table of held sessions.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from turnwire.core.codec import EVENTS_VERSION
-from turnwire.errors import LogError, LogTooNew, NotOwner
+from turnwire.errors import LogError, NotOwner
 from turnwire.ids import SessionId
 from turnwire.log import postgres_schema as sql
 from turnwire.log import rules
@@ -28,7 +27,6 @@ class PostgresOwners:
     def __init__(self, database: Database, life: OwnLife, held: dict[SessionId, Held]) -> None:
         self.life = life.number
         self.place = life.identity.place
-        self.secret = life.identity.secret
         self._life = life
         self._database = database
         self._held = held
@@ -37,7 +35,7 @@ class PostgresOwners:
     # -- sessions ------------------------------------------------------------------------------------------
 
     async def claim(self, session_id: SessionId) -> Claim:
-        """Own a session that is free, ours, or of a life that is gone."""
+        """Claim a session that is free, ours, or owned by a dead incarnation."""
         if not rules.is_session_id(session_id):
             raise rules.not_found(session_id)
         held = self._held.setdefault(session_id, Held(session_id))
@@ -46,7 +44,9 @@ class PostgresOwners:
         return Claim(held.head, self.place)
 
     async def hold(self, session_id: SessionId) -> Held:
-        """The session for an append: claimed now if this node is alone. Raises `NotOwner` where nodes share."""
+        """Return the session for an append; claim it now if this node is alone. Raises `NotOwner` if nodes share
+        the log.
+        """
         if not self._life.alone:
             owner = await self.owner(session_id)
             raise NotOwner("this node has not claimed the session", session=session_id, owner=owner)
@@ -57,7 +57,7 @@ class PostgresOwners:
         return held
 
     async def move_fence(self, held: Held) -> None:
-        """Settle an append of unknown end: after this it is stored, or never will be."""
+        """Settle an append of unknown outcome: after this it is stored, or never will be."""
         async with held.lock:
             if held.standing is not Standing.UNSURE:
                 return
@@ -68,12 +68,12 @@ class PostgresOwners:
                 held.take(row)
 
     async def release(self, session_id: SessionId) -> None:
-        """Let anybody own it. Does nothing if it is not ours. An append that is under way is refused."""
+        """Release a session. Does nothing if it is not ours. An append that is under way is rejected."""
         held = self._held.get(session_id)
         if held is None:
             return
         async with held.lock:
-            # If no answer comes it may be anybody's: `head` then asks.
+            # Without an answer another node may own it: `head` then asks the database.
             held.standing = Standing.UNSURE
             await self._row(sql.RELEASE, session_id, self.life)
             held.standing = Standing.FREE
@@ -81,39 +81,43 @@ class PostgresOwners:
                 del self._held[session_id]
 
     async def steal(self, life: int, limit: int) -> list[Claim]:
-        """Own some of the unsettled sessions of a life that is gone."""
+        """Claim some of the unsettled sessions of a dead incarnation."""
         return self._taken(await self._rows(sql.STEAL, *self._own, life, limit))
 
     async def adopt(self, limit: int) -> list[Claim]:
-        """Own some of the unsettled sessions of our place that nobody has."""
+        """Claim some of the unsettled sessions of our place without an owner."""
         return self._taken(await self._rows(sql.ADOPT, *self._own, limit))
 
     async def owner(self, session_id: SessionId) -> int | None:
-        """The life that has the session, if one does that is not gone."""
-        return (await self._standing_of(session_id))[0]
+        """Return the live owner of the session, if it has one."""
+        owner, _ = await self._standing_of(session_id)
+        return owner
 
     async def is_of_place(self, session_id: SessionId) -> bool:
-        """Whether the session is of our place, or of none yet."""
-        return (await self._standing_of(session_id))[2] in ("", self.place)
+        """Return true if the session is of our place, or has no place yet."""
+        _, place = await self._standing_of(session_id)
+        return place in ("", self.place)
 
     async def gone_with_sessions(self) -> list[int]:
-        """Lives that are gone and have left us sessions."""
+        """Return dead incarnations with sessions that this node may claim."""
         return [row[0] for row in await self._rows(sql.ORPHANED, *self._own)]
 
     # -- lives ---------------------------------------------------------------------------------------------
 
     async def living(self, life: int) -> Life | None:
-        """That one, unless it is gone. Not on the watcher's connection: the watcher is to hear when that breaks."""
+        """Return that incarnation, unless it is dead. Not on the watcher's connection: the watcher must notice its
+        loss.
+        """
         row = await self._row(sql.FIND_LIFE, life)
         return None if row is None else Life(*row)
 
     async def lives(self) -> list[Life]:
-        """Every life that is not gone, oldest first."""
+        """Return every live incarnation, oldest first."""
         async with self._life.watching() as connection:
             return [Life(*row) for row in await connection.fetch(sql.LIVES)]
 
     async def beat(self) -> int:
-        """Show that this life goes on."""
+        """Record a heartbeat of this incarnation."""
         async with self._life.watching() as connection:
             beat: int | None = await connection.fetchval(sql.BEAT, self.life)
         if beat is None:
@@ -122,24 +126,24 @@ class PostgresOwners:
         return beat
 
     async def bury(self, life: int, beat: int) -> bool:
-        """Declare a life gone that has not beaten since `beat`."""
+        """Declare an incarnation dead that has not beaten since `beat`."""
         async with self._life.watching() as connection:
             return await connection.fetchval(sql.BURY, life, beat, self.life, self._beat) is not None
 
     async def succeed(self) -> list[int]:
-        """Declare the earlier lives of this node's name and data folder gone."""
+        """Declare earlier incarnations of this node's name and data folder dead."""
         identity = self._life.identity
         return [row[0] for row in await self._rows(sql.SUCCEED, identity.name, identity.folder, self.life)]
 
     async def set_draining(self) -> None:
-        """Tell the others that this life is about to end."""
+        """Notify the others that this incarnation is about to end."""
         await self._row(sql.SET_DRAINING, self.life)
 
-    # -- asking --------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------
 
     @property
-    def _own(self) -> tuple[int, str, int]:
-        return self.life, self.place, EVENTS_VERSION
+    def _own(self) -> tuple[int, str]:
+        return self.life, self.place
 
     async def _claim(self, held: Held) -> None:
         await self._life.renew()
@@ -149,17 +153,15 @@ class PostgresOwners:
         held.take(row)
 
     async def _refusal(self, session_id: SessionId) -> LogError:
-        """Why a claim was not granted. Raises `SessionNotFound`."""
-        owner, version, place = await self._standing_of(session_id)
+        """Return the reason why a claim was rejected. Raises `SessionNotFound`."""
+        owner, place = await self._standing_of(session_id)
         if owner is not None and owner != self.life:
             return NotOwner("another node owns this session", session=session_id, owner=owner)
-        if version > EVENTS_VERSION:
-            return LogTooNew("a newer turnwire has written to this session; use that one", session=session_id)
         if not self._life.alone and place not in ("", self.place):
             return NotOwner("this session is of another place", session=session_id, owner=None, place=place)
         if await self._value(sql.IS_GONE, self.life) is not False:
             return self._life.is_over()
-        # What stopped it has gone meanwhile.
+        # The reason for the rejection has disappeared meanwhile.
         return NotOwner("another node owned this session a moment ago", session=session_id, owner=None)
 
     async def _standing_of(self, session_id: SessionId) -> Sequence[Any]:

@@ -1,42 +1,41 @@
-"""The tables of a log in PostgreSQL, the statements that touch them, and how they come to be.
+"""The tables of a log in PostgreSQL, the statements that use them, and their creation.
 
-    tw_meta       `format`: how many migrations were applied; `oldest`: the least format that still works with them
-    tw_nodes      one row per life of a node, which is one run of its process; one that is `gone` never comes back
+    tw_meta       `format`: the format of the tables
+    tw_nodes      one row per life of a node, which is one run of its process; one that is `gone` never returns
         place      nodes with the same files, homes and agents share one
-        url, secret   where other nodes reach it, and what they show there
-        folder     which data folder it has: who has it next knows that this life has ended
-        alone      whether it has the log for itself
+        url, digest   the URL for other nodes, and an HMAC of name and address with the cluster's key
+        folder     identity of its data folder: the next process that locks it knows that this life has ended
+        alone      true if it has the log for itself
     tw_sessions   one row per session
-        id         what the other tables call it; never used again after a delete
-        name       the session's id as clients know it
+        id         key in the other tables; never used again after a delete
+        name       the session's public id
         epoch, first, head, unsettled   as in `SessionHead`
         place      that of the node that hosted it last
-        format     the highest `EVENTS_VERSION` of those who owned it: an older node leaves it alone
-        owner      the life that appends to it; none if nobody has it
-        fence      grows with every claim, release and doubt; an append names the one it was promised
+        owner      the life that appends to it; null if it has no owner
+        fence      grows with every claim, release and doubt; an append names the fence of its claim
     tw_events     one row per event, offsets first..head without gaps
     tw_snapshots  one row per session and fold; a cache that may be emptied
     tw_tokens     credentials: of each secret its digest; `granted_by` is the one that it ends with
-    tw_links      login links that were not used yet; statements of both: `turnwire.log.postgres_credentials`
-    tw_forgotten  events up to `upto` that a trim or delete has taken out of the log and is still removing
+    tw_links      unused login links; statements of both: `turnwire.log.postgres_credentials`
+    tw_forgotten  events up to `upto` that a trim or delete is removing
 
-The UPDATE of a session's row is the expected head, the fence and the lock of an append. A claim is an UPDATE of the
-same row, so of the two one waits, and finds what the other left. To look the owner up in a sub-select would take no
-lock: a claim could commit between the look and the insert, and the event would appear behind the new owner's back.
-
-Migrations only add. So a node of the last release goes on beside one of this release, until a migration says by
-`oldest` that it cannot.
+The UPDATE of a session's row checks the expected head and the fence, and is the lock of an append. A claim is an
+UPDATE of the same row, so one of the two waits and sees the result of the other. Looking the owner up in a
+sub-select would acquire no lock: a claim could commit between the look-up and the insert, and the event would
+appear unnoticed by the new owner.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from turnwire.errors import ConfigError, LogTooNew
+from turnwire.errors import ConfigError, LogVersionMismatch
 from turnwire.log.postgres_connection import OLDEST_SERVER, Connection
 
-MIGRATIONS: tuple[str, ...] = (
-    """
+VERSION = 2
+"""The format of the tables, in `tw_meta`. Tables of another format are rejected."""
+
+_CREATE = """
     create table tw_meta (name text primary key, value text not null);
     create table tw_nodes (
         id bigint generated always as identity primary key,
@@ -45,7 +44,12 @@ MIGRATIONS: tuple[str, ...] = (
         beat bigint not null default 0,
         draining boolean not null default false,
         gone boolean not null default false,
-        started_at timestamptz not null default now()
+        started_at timestamptz not null default now(),
+        place text not null default '',
+        url text not null default '',
+        digest text not null default '',
+        folder text not null default '',
+        alone boolean not null default true
     );
     create table tw_sessions (
         id bigint generated always as identity primary key,
@@ -55,7 +59,8 @@ MIGRATIONS: tuple[str, ...] = (
         head bigint not null,
         unsettled boolean not null default false,
         owner bigint,
-        fence bigint not null default 0
+        fence bigint not null default 0,
+        place text not null default ''
     ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
     create index tw_sessions_unsettled on tw_sessions (name) where unsettled;
     create index tw_sessions_owner on tw_sessions (owner) where owner is not null;
@@ -74,17 +79,6 @@ MIGRATIONS: tuple[str, ...] = (
         primary key (session, name)
     );
     create table tw_forgotten (session bigint primary key, upto bigint not null);
-    """,
-    """
-    alter table tw_nodes
-        add column place text not null default '',
-        add column url text not null default '',
-        add column secret text not null default '',
-        add column folder text not null default '',
-        add column alone boolean not null default true;
-    alter table tw_sessions
-        add column place text not null default '',
-        add column format integer not null default 1;
     create table tw_tokens (
         id text primary key,
         name text not null,
@@ -102,13 +96,7 @@ MIGRATIONS: tuple[str, ...] = (
         until timestamptz not null,
         granted_by text references tw_tokens (id) on delete cascade
     );
-    """,
-)
-"""Applied in order, each with its number, all in one transaction. One that was released is never changed."""
-
-VERSION = len(MIGRATIONS)
-OLDEST = 1
-"""The least format whose code works with the tables as they are after all of `MIGRATIONS`."""
+"""
 
 TABLES = (
     "tw_meta",
@@ -121,35 +109,27 @@ TABLES = (
     "tw_links",
 )
 
-_MIGRATING = "select pg_advisory_xact_lock(hashtextextended('turnwire tables in ' || current_schema(), 0))"
+_CREATING = "select pg_advisory_xact_lock(hashtextextended('turnwire tables in ' || current_schema(), 0))"
 _IS_MADE = "select to_regclass('tw_meta') is not null"
-_META = "select coalesce(max(value::int) filter (where name = $1), 0) from tw_meta"
-_SET_META = "insert into tw_meta values ($1, $2) on conflict (name) do update set value = excluded.value"
+_FORMAT = "select coalesce(max(value::int) filter (where name = 'format'), 0) from tw_meta"
+_SET_FORMAT = "insert into tw_meta values ('format', $1)"
 
 
-class Format(NamedTuple):
-    """What made the tables."""
-
-    version: int
-    """0 if there are none."""
-    oldest: int
-
-    def check(self) -> None:
-        """Raises `LogTooNew`."""
-        if self.oldest > VERSION:
-            raise LogTooNew(
-                f"the tables have format {self.version}, this turnwire knows {VERSION}; use a newer turnwire",
-                format=self.version,
-                known=VERSION,
-            )
-
-
-async def read_format(connection: Connection) -> Format:
-    """What made the tables of the schema that this connection works in."""
+async def read_format(connection: Connection) -> int:
+    """Return the format of the tables in the current schema, 0 if there are no tables. Raises
+    `LogVersionMismatch`.
+    """
     if not await connection.fetchval(_IS_MADE):
-        return Format(0, 0)
-    version, oldest = [await connection.fetchval(_META, name) for name in ("format", "oldest")]
-    return Format(version, oldest)
+        return 0
+    version: int = await connection.fetchval(_FORMAT)
+    if version != VERSION:
+        raise LogVersionMismatch(
+            f"the tables have format {version} and this turnwire reads format {VERSION} only;"
+            " use the turnwire that made them, or another database or schema",
+            format=version,
+            known=VERSION,
+        )
+    return version
 
 
 _FACTS = """
@@ -168,7 +148,7 @@ _FACTS = """
 
 
 class Facts(NamedTuple):
-    """A database as an operator should know it."""
+    """The properties of a database that an operator should know."""
 
     release: str
     version: int
@@ -179,7 +159,7 @@ class Facts(NamedTuple):
     has_rights: bool
 
     def check(self) -> None:
-        """Raises `ConfigError` if no log can be there."""
+        """Raise `ConfigError` if the database cannot hold a log."""
         if self.version < OLDEST_SERVER:
             raise ConfigError(f"the server is PostgreSQL {self.release}; use {OLDEST_SERVER} or newer")
         if self.encoding != "UTF8":
@@ -192,42 +172,40 @@ class Facts(NamedTuple):
 
 
 async def read_facts(connection: Connection) -> Facts:
-    """What the server says of itself and of us."""
+    """Return the server's description of itself and of our rights."""
     row = await connection.fetchrow(_FACTS)
     assert row is not None, "a select without a table gives a row"
     return Facts(*row)
 
 
-async def migrate(connection: Connection) -> None:
-    """Make the tables, or add what they lack. Of several who begin at once one does it.
+async def create_tables(connection: Connection) -> None:
+    """Create the tables unless they exist. Of several callers at once, one does it.
 
-    Raises `LogTooNew`, `ConfigError`.
+    Raises `LogVersionMismatch`, `ConfigError`.
     """
     (await read_facts(connection)).check()
     async with connection.transaction():
-        await connection.execute(_MIGRATING)
-        made = await read_format(connection)
-        made.check()
-        for number in range(made.version, VERSION):
-            await connection.execute(MIGRATIONS[number])
-            await connection.execute(_SET_META, "format", str(number + 1))
-            await connection.execute(_SET_META, "oldest", str(OLDEST))
+        await connection.execute(_CREATING)
+        if not await read_format(connection):
+            await connection.execute(_CREATE)
+            await connection.execute(_SET_FORMAT, str(VERSION))
 
 
 # -- lives -----------------------------------------------------------------------------------------------------
 
 _NODE = "hashtextextended('turnwire node in ' || current_schema(), 0)"
-"""The lock of nodes: one that is alone has it for itself, those that share the log have it together."""
+"""The lock of nodes: exclusive for a node that is alone, shared by nodes that share the log."""
 TAKE_LOCK = f"select pg_advisory_lock({_NODE})"
 TRY_LOCK = f"select pg_try_advisory_lock({_NODE})"
 SHARE_LOCK = f"select pg_advisory_lock_shared({_NODE})"
 TRY_SHARE_LOCK = f"select pg_try_advisory_lock_shared({_NODE})"
 JOIN = """
-    insert into tw_nodes (name, version, place, url, secret, folder, alone)
+    insert into tw_nodes (name, version, place, url, digest, folder, alone)
     values ($1, $2, $3, $4, $5, $6, $7) returning id
 """
 IS_GONE = "select gone from tw_nodes where id = $1"
-# Whoever ends a life rings for it in the same transaction (`bell.NODES`), so that nodes look which nobody asks.
+# A statement that ends a life rings for it in the same transaction (`bell.NODES`), so that idle nodes check as
+# well.
 _RUNG = """pg_notify('tw_' || md5(current_schema()), '[{}, ["nodes"]]')"""
 LEAVE = f"""
     with ended as (update tw_nodes set gone = true where id = $1 returning alone)
@@ -241,16 +219,16 @@ NAMESAKES = """
 """
 BURY_OTHERS = "update tw_nodes set gone = true where id <> $1 and not gone"
 BURY_ALONE = "update tw_nodes set gone = true where id <> $1 and not gone and alone"
-# The moved fence waits for an append that runs, and stops one that is still on its way.
+# The moved fence waits for a running append, and stops one that is still on its way.
 FREE_OF_OTHERS = "update tw_sessions set owner = null, fence = fence + 1 where owner <> $1"
 RELEASE_ALL = "update tw_sessions set owner = null, fence = fence + 1 where owner = $1"
 
-_LIFE = "select id, name, place, url, secret, version, beat, draining from tw_nodes where not gone"
+_LIFE = "select id, name, place, url, digest, version, beat, draining from tw_nodes where not gone"
 LIVES = f"{_LIFE} order by id"
 FIND_LIFE = f"{_LIFE} and id = $1"
 BEAT = "update tw_nodes set beat = beat + 1 where id = $1 and not gone returning beat"
-# Only if it has not beaten, and only while the watcher's own beat is what it was. The lock on the watcher's row
-# makes its next beat wait for this; after that beat this finds another number, and does nothing.
+# Only if it has not beaten, and only while the watcher's own beat is unchanged. The lock on the watcher's row makes
+# its next beat wait for this; after that beat this finds another number, and does nothing.
 BURY = """
     with watcher as (select id from tw_nodes where id = $3 and beat = $4 and not gone for share)
     update tw_nodes n set gone = true from watcher
@@ -283,43 +261,43 @@ BURY_BY_HAND = f"""
 # -- owners ----------------------------------------------------------------------------------------------------
 
 _HELD = "id, epoch, first, head, unsettled, fence"
-# `gone` goes to true and never back, so looking at it without a lock is enough.
+# `gone` becomes true and never false again, so reading it without a lock is sufficient.
 _OWNER_IS_GONE = "exists (select from tw_nodes n where n.id = s.owner and n.gone)"
-# In these statements $1 is our life, $2 our place and $3 our `EVENTS_VERSION`.
+# In these statements $1 is our life and $2 our place.
 _WE_LIVE = "exists (select from tw_nodes n where n.id = $1 and not n.gone)"
 CLAIM = f"""
     update tw_sessions s
-    set owner = $1, fence = s.fence + 1, place = $2, format = greatest(s.format, $3)
-    where s.name = $4 and (s.place in ('', $2) or $5) and s.format <= $3
+    set owner = $1, fence = s.fence + 1, place = $2
+    where s.name = $3 and (s.place in ('', $2) or $4)
       and (s.owner is null or s.owner = $1 or {_OWNER_IS_GONE}) and {_WE_LIVE}
     returning {_HELD}
 """
-"""$4 is the session, $5 whether every place is ours."""
+"""$3 is the session; $4 is true if every place is ours."""
 _TAKE = f"""
     update tw_sessions s
-    set owner = $1, fence = s.fence + 1, format = greatest(s.format, $3),
+    set owner = $1, fence = s.fence + 1,
         place = case s.place when '' then $2 else s.place end
     from free where s.id = free.id and {_WE_LIVE}
     returning s.name, s.place, s.id, s.epoch, s.first, s.head, s.unsettled, s.fence
 """
-# Of our place, or of one that has nobody who could host it.
+# Sessions of our place, or of a place without a node that could host them.
 _IS_OURS_TO_TAKE = """
-    s.unsettled and s.format <= $3 and (s.place in ('', $2) or not exists (
+    s.unsettled and (s.place in ('', $2) or not exists (
         select from tw_nodes n where n.place = s.place and not n.gone and not n.draining
     ))
 """
-# Rows that another one takes at this moment are skipped, so that several nodes share the work.
+# Rows that another node claims at this moment are skipped, so that several nodes share the work.
 STEAL = f"""
     with free as (
-        select s.id from tw_sessions s where s.owner = $4 and {_OWNER_IS_GONE} and {_IS_OURS_TO_TAKE}
-        order by s.id limit $5 for update skip locked
+        select s.id from tw_sessions s where s.owner = $3 and {_OWNER_IS_GONE} and {_IS_OURS_TO_TAKE}
+        order by s.id limit $4 for update skip locked
     ) {_TAKE}
 """
 ADOPT = f"""
     with free as (
         select s.id from tw_sessions s
-        where s.owner is null and s.unsettled and s.format <= $3 and s.place in ('', $2)
-        order by s.id limit $4 for update skip locked
+        where s.owner is null and s.unsettled and s.place in ('', $2)
+        order by s.id limit $3 for update skip locked
     ) {_TAKE}
 """
 ORPHANED = f"""
@@ -328,7 +306,7 @@ ORPHANED = f"""
 """
 RELEASE = "update tw_sessions set owner = null, fence = fence + 1 where name = $1 and owner = $2"
 OWNER = f"""
-    select case when {_OWNER_IS_GONE} then null else s.owner end, s.format, s.place
+    select case when {_OWNER_IS_GONE} then null else s.owner end, s.place
     from tw_sessions s where s.name = $1
 """
 # By owner and not by fence: the answer to an earlier try may have been lost as well.
@@ -337,8 +315,8 @@ MOVE_FENCE = f"update tw_sessions set fence = fence + 1 where id = $1 and owner 
 # -- sessions --------------------------------------------------------------------------------------------------
 
 CREATE = f"""
-    insert into tw_sessions (name, epoch, first, head, owner, fence, place, format)
-    values ($1, $2, $3::bigint, $3::bigint - 1, $4, 1, $5, $6)
+    insert into tw_sessions (name, epoch, first, head, owner, fence, place)
+    values ($1, $2, $3::bigint, $3::bigint - 1, $4, 1, $5)
     on conflict (name) do nothing returning {_HELD}
 """
 FIND = f"select {_HELD} from tw_sessions where name = $1"
@@ -361,7 +339,7 @@ DELETE = """
     select id, head from gone
 """
 
-# -- what is done by one node for all ----------------------------------------------------------------------------
+# -- locks across nodes ------------------------------------------------------------------------------------------
 
 LOCK = "select pg_try_advisory_lock(hashtextextended('turnwire ' || $1 || ' in ' || current_schema(), 0))"
 IS_DONE = "select exists (select from tw_meta where name = 'done: ' || $1)"
@@ -370,9 +348,9 @@ DONE = "insert into tw_meta values ('done: ' || $1, '') on conflict (name) do no
 # -- the bell ----------------------------------------------------------------------------------------------------
 
 CHANNEL = "select 'tw_' || md5(current_schema())"
-"""Of the log in this schema."""
+"""The notification channel of the log in this schema."""
 RING = "select pg_notify($1, payload) from unnest($2::text[]) as payload"
-# Losing a notice loses time, so it does not wait for the disk, nor for a standby.
+# Losing a notice only loses time, so it waits neither for the disk nor for a standby.
 RINGS_ONLY = "set synchronous_commit = off"
 
 # -- events ----------------------------------------------------------------------------------------------------
@@ -393,8 +371,9 @@ APPEND = """
     )
     select array(select id from moved)
 """
-"""One group: the sessions, their fences, expected heads, numbers of events and marks; then the events. Gives those
-sessions that matched; of the others nothing is stored."""
+"""Append one group: the sessions, their fences, expected heads, numbers of events and marks; then the events.
+Returns the sessions that matched; for the others nothing is stored.
+"""
 
 # One snapshot of the tables, so a page never has part of an append. The sum is cut on the server.
 READ = """
@@ -424,9 +403,9 @@ TRIM = """
     select id, first from moved
 """
 _SWEPT = 1000
-"""Events per statement: some milliseconds of work, so that nobody waits for long."""
+"""Events per statement: some milliseconds of work, so that other statements do not wait for long."""
 LIST_FORGOTTEN = "select session, upto from tw_forgotten"
-# Losing a sweep, as losing a snapshot, loses time: neither waits for the disk.
+# Losing a sweep or a snapshot only loses time: neither waits for the disk.
 SWEEP = f"""
     with removed as (
         delete from tw_events where session = $1 and "offset" <= least(

@@ -1,13 +1,15 @@
-"""What appends to the database: lanes, each of which takes all that waits and stores it with one statement.
+"""The writer: lanes that append to the database. Each lane dequeues all waiting appends and stores them with one
+statement.
 
-Takes appends of sessions that this node holds; gives each its new head, or the error that stopped it. A lane is one
-connection. All lanes take from one queue, and an append waits while another of its session is under way, so those
-keep their order. Nothing waits for company: an append goes with the next lane that is free, and a group is what has
-gathered while none was. Lanes commit side by side, and PostgreSQL syncs them together.
+Its input is appends of sessions that this node holds; each gets its new head, or the error that stopped it. A lane
+is one connection. All lanes read from one queue, and an append waits while another one of its session is under way,
+which preserves their order. No append waits for others to join: it goes with the next free lane, and a group
+consists of the appends that were queued while no lane was free. Lanes commit in parallel, and PostgreSQL syncs them
+together.
 
-An append whose statement was not answered may be stored, or may yet be. Its session is unsure from then on: nothing
-is appended to it until somebody has moved its fence, which waits for a statement that runs and stops one that has
-not begun.
+An append whose statement was not answered may be stored, or may yet be. Its session is unsure from then on: further
+appends are rejected until its fence was moved, which waits for a running statement and stops one that has not
+begun.
 """
 
 from __future__ import annotations
@@ -40,20 +42,20 @@ from turnwire.log.postgres_life import OwnLife
 from turnwire.log.postgres_schema import APPEND, FIND_MANY
 
 LANES = 2
-"""One commits while the other gathers; measured, more gain nothing."""
+"""One commits while the other gathers; measurements show no gain from more."""
 MOST_EVENTS, MOST_BYTES = 8192, 8 << 20
-"""A group: enough to make the commit cheap, little enough to keep a lone append from waiting long."""
+"""Bounds of a group: large enough to make the commit cheap, small enough not to delay a lone append."""
 
 _log = logging.getLogger(__name__)
 
 
 class Standing(Enum):
-    """How a session is to this node."""
+    """The relation of a session to this node."""
 
     FREE = auto()
     """Not ours, as far as we know."""
     HELD = auto()
-    """Ours: nobody else appends, so what we know of its head is the truth."""
+    """Ours: no other node appends, so our cached head is correct."""
     UNSURE = auto()
     """Ours, and an append may or may not be stored."""
 
@@ -67,17 +69,17 @@ class Held:
     key: int = 0
     fence: int = 0
     head: SessionHead = field(init=False)
-    """As it was acknowledged to us last."""
+    """The last acknowledged head."""
     abandoned: asyncio.Future[int] | None = None
     """The last append whose caller was cancelled."""
     lock: anyio.Lock = field(default_factory=anyio.Lock)
-    """For who changes the standing by asking the database."""
+    """Held while the standing is changed by a statement."""
 
     def __post_init__(self) -> None:
         self.head = SessionHead(self.session_id, Epoch(""), 1, 0, False)
 
     def take(self, row: Sequence[object]) -> None:
-        """It is ours, as the database says in a row of `_HELD`."""
+        """Record that this node has the session, according to a row of `_HELD`."""
         key, epoch, first, head, unsettled, fence = row
         assert isinstance(key, int)
         assert isinstance(fence, int)
@@ -89,7 +91,7 @@ class Held:
 
 
 def head_of(session_id: SessionId, row: Sequence[object]) -> SessionHead:
-    """Of `epoch, first, head, unsettled`."""
+    """Return the head of a row `epoch, first, head, unsettled`."""
     epoch, first, head, unsettled = row
     assert isinstance(first, int)
     assert isinstance(head, int)
@@ -98,7 +100,7 @@ def head_of(session_id: SessionId, row: Sequence[object]) -> SessionHead:
 
 @dataclass(eq=False, slots=True)
 class Append:
-    """One append, and what its caller waits for."""
+    """One append, and the future of its caller."""
 
     held: Held
     bodies: Sequence[bytes]
@@ -107,7 +109,7 @@ class Append:
     done: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def check(self) -> None:
-        """Refuse what cannot follow. Raises `AppendConflict`, `LogUnavailable`."""
+        """Reject an append that does not follow the head. Raises `AppendConflict`, `LogUnavailable`."""
         if self.held.standing is Standing.UNSURE:
             raise LogUnavailable("an append before this one has an unknown end; read the head first")
         rules.check_append(self.held.head, self.expected)
@@ -121,16 +123,16 @@ class Append:
     def refuse(self, error: TurnwireError) -> None:
         if not self.done.done():
             self.done.set_exception(error)
-            # Its caller may have been cancelled; then nobody asks.
+            # If its caller was cancelled, the error is never retrieved otherwise.
             self.done.exception()
 
 
 def _nobody(heads: Mapping[SessionId, int]) -> None:
-    """Nobody listens."""
+    """Do nothing: no listener is set."""
 
 
 class Queue:
-    """What waits to be stored, for all lanes."""
+    """The appends to be stored, for all lanes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -139,10 +141,10 @@ class Queue:
         self._idle: deque[asyncio.Future[None]] = deque()
         self.is_closing = False
         self.grown: Callable[[Mapping[SessionId, int]], None] = _nobody
-        """Hears the new heads of what was stored. Must not wait and must not raise."""
+        """Receives the new heads after a commit. Must not wait and must not raise."""
 
     def put(self, append: Append) -> None:
-        """Raises `LogUnavailable`."""
+        """Enqueue an append. Raises `LogUnavailable`."""
         if self.is_closing:
             raise rules.closed()
         if len(self._waiting) >= self._limit:
@@ -152,7 +154,9 @@ class Queue:
             self._wake()
 
     async def take(self) -> list[Append]:
-        """Some appends, one of each session; waits for the first. Nothing once it is closed and empty."""
+        """Dequeue some appends, one of each session; wait for the first. Returns none once it is closed and
+        empty.
+        """
         while not (group := self._gather()):
             if self.is_closing and not self._waiting:
                 self._wake()
@@ -163,13 +167,13 @@ class Queue:
         return group
 
     def done(self, group: Sequence[Append]) -> None:
-        """These are not under way any more."""
+        """Mark appends as finished, so that the next ones of their sessions can start."""
         self._under_way.difference_update(each.held for each in group)
         if self._waiting or self.is_closing:
             self._wake()
 
     def close(self) -> None:
-        """Take no more; what waits is still given out."""
+        """Accept no more appends; queued ones are still dequeued."""
         self.is_closing = True
         self._wake()
 
@@ -214,7 +218,7 @@ class Lane:
         self._was_warned = False
 
     async def run(self) -> None:
-        """Store what waits until the queue is closed and empty. Not cancelled: what was accepted is finished."""
+        """Store appends until the queue is closed and empty. Not cancelled: accepted appends are finished."""
         with anyio.CancelScope(shield=True):
             while group := await self._queue.take():
                 await self._store(group)
@@ -249,7 +253,7 @@ class Lane:
         return self._connection
 
     def _hear(self, _: Connection, message: Message) -> None:
-        # A wait for the standby that somebody cancelled ends with a warning, and then as if all were well.
+        # A cancelled wait for the standby ends with a warning, and otherwise looks like a success.
         self._was_warned |= message.severity_en == "WARNING"
 
     async def _commit(self, connection: Connection, group: Sequence[Append]) -> set[int]:
@@ -279,7 +283,7 @@ class Lane:
 
     async def _fail(self, connection: Connection, group: Sequence[Append], error: Exception) -> None:
         if may_be_one_events_fault(error) and len(group) > 1:
-            # Whose fault it was shows when each is stored alone.
+            # Storing each append alone shows which one was at fault.
             for each in group:
                 await self._store([each])
             return
@@ -293,7 +297,7 @@ class Lane:
         self._refuse(group, error)
 
     async def _explain(self, connection: Connection, group: Sequence[Append]) -> None:
-        """The database says no to what we hold to be right: why?"""
+        """Reject appends that seemed valid here but that the database rejected, with the reason."""
         try:
             with self._database.bounded(connection):
                 rows = await connection.fetch(FIND_MANY, [each.held.key for each in group])
@@ -317,7 +321,7 @@ class Lane:
 
 
 def _gone_back(current: SessionHead, expected: int) -> TurnwireError:
-    """The session is ours and not where it was: the database was put back to an earlier state."""
+    """Return the error for a held session with another head: the database was restored to an earlier state."""
     try:
         rules.check_append(current, expected)
     except LogError as error:

@@ -1,7 +1,7 @@
-"""The rules of the contract that are the same for every engine: when to refuse, and with what.
+"""The contract's rules that are the same for every engine: the conditions for rejections, and their errors.
 
-Takes a session's head and what a caller asks; raises the error of the contract or returns. Never reads or
-writes a log. The engines call these before they touch anything.
+Each function receives a session's head and the caller's arguments and raises the error of the contract or returns.
+It never reads or writes a log. The engines call these functions before any change.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from turnwire.log.base import Position, SessionHead, Snapshot
 
 
 def random_epoch() -> Epoch:
-    """An epoch that no other life of any session has had."""
+    """Return a new epoch, unique among all sessions."""
     return Epoch(secrets.token_hex(8))
 
 
 def is_session_id(session_id: SessionId) -> bool:
-    """Whether an id can be written as UTF-8 text, has no NUL, and is one. PostgreSQL keeps no NUL in text."""
+    """Return true if an id is a non-empty UTF-8 text without NUL. PostgreSQL stores no NUL in text."""
     try:
         encoded = session_id.encode()
     except UnicodeEncodeError:
@@ -35,13 +35,13 @@ def is_session_id(session_id: SessionId) -> bool:
 
 
 def check_session_id(session_id: SessionId) -> None:
-    """Refuse what is no id."""
+    """Reject an invalid id."""
     if not is_session_id(session_id):
         raise LocalProtocolError("a session id is text that is not empty and has no NUL and no lone surrogates")
 
 
 def check_append(current: SessionHead, expected: int) -> None:
-    """L3: an append follows the head or is refused."""
+    """Reject an append that does not follow the head (L3)."""
     if expected != current.head:
         raise AppendConflict(
             f"append to session {current.session_id!r} expected head {expected}, the log is at"
@@ -53,7 +53,7 @@ def check_append(current: SessionHead, expected: int) -> None:
 
 
 def why_lost(current: SessionHead, after: Position) -> str | None:
-    """Why a position cannot be honoured, as `PositionLost` names it; none if it can."""
+    """Return the reason for `PositionLost`, or `None` if the position is valid."""
     if after.epoch != current.epoch:
         return "epoch"
     if after.offset > current.head:
@@ -62,7 +62,7 @@ def why_lost(current: SessionHead, after: Position) -> str | None:
 
 
 def check_position(current: SessionHead, after: Position) -> None:
-    """L7: a position that this log cannot honour is refused, never bent to the nearest one."""
+    """Reject a position that this log cannot honour (L7); it is never moved to the nearest one."""
     why = why_lost(current, after)
     if why is None:
         return
@@ -77,7 +77,7 @@ def check_position(current: SessionHead, after: Position) -> None:
 
 
 def check_snapshot(current: SessionHead, snapshot: Snapshot) -> None:
-    """L8: a fold of events that are not in the log is no fold."""
+    """Reject a snapshot beyond the head (L8)."""
     if not 0 <= snapshot.offset <= current.head:
         raise LocalProtocolError(
             f"snapshot {snapshot.name!r} of session {current.session_id!r} is at offset {snapshot.offset},"

@@ -1,1 +1,1 @@
-"""Making it run: the session loop, following, the clock, and the node that assembles them."""
+"""The session loop, followers, and the node that assembles them."""

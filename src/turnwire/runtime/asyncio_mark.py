@@ -1,8 +1,9 @@
-"""The mark by which anyio knows in callbacks that asyncio runs.
+"""Announce to anyio, in event loop callbacks, that asyncio is running.
 
-In a task anyio sees that for itself. In a callback of the loop, from which tasks are started too, it looks for a
-mark in the context, which `anyio.run` makes and `asyncio.run` does not. A program that embeds turnwire may have
-begun its loop either way, so whatever it enters us by makes the mark. A callback has the context of who ordered it.
+anyio detects the library from the current task. A callback has no task. If sniffio is installed, anyio then reads
+its context variable (`current_async_library_cvar`, the documented way to announce a library). `anyio.run` sets it
+and `asyncio.run` does not, so a program that embeds turnwire may have a loop without it. Every entry point sets it;
+callbacks inherit the context of the code that scheduled them.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from importlib import import_module
 from typing import Any
 
 
-def _mark() -> ContextVar[Any] | None:
+def _library() -> ContextVar[Any] | None:
     try:
         return import_module("sniffio").current_async_library_cvar
     except ModuleNotFoundError:
-        # Then anyio asks for the running loop, which callbacks have as well.
+        # anyio then asks for the running loop, which callbacks have as well.
         return None
 
 
-_MARK = _mark()
+_LIBRARY = _library()
 
 
 def mark_asyncio() -> None:
-    """In this context, and in what is ordered from it, asyncio runs."""
-    if _MARK is not None:
-        _MARK.set("asyncio")
+    """Mark this context, and those that are copied from it, as run by asyncio."""
+    if _LIBRARY is not None:
+        _LIBRARY.set("asyncio")

@@ -1,6 +1,4 @@
-"""Cancelling, where functions of a program run among our own tasks: a real cancel, or one that the function made
-up.
-"""
+"""Telling a real cancellation from one that a user's function raised by itself, among our own tasks."""
 
 from __future__ import annotations
 
@@ -12,16 +10,16 @@ import anyio
 
 
 def is_cancelled() -> bool:
-    """Whether somebody has cancelled what is around."""
+    """Return true if an enclosing cancel scope is cancelled."""
     return anyio.current_effective_deadline() == -inf
 
 
 @contextmanager
 def contained() -> Generator[None]:
-    """Keep in the exception that cancels, where nobody has cancelled what is around.
+    """Suppress a cancellation exception if no enclosing scope is cancelled.
 
-    A program's function may raise it by itself, also after it has swallowed a real one. In a task group it ends
-    everything else.
+    A user's function may raise one by itself, or again after it swallowed a real one. In a task group such an
+    exception would end all other tasks.
     """
     try:
         yield

@@ -1,7 +1,8 @@
-"""Stopping in good order: turns get time to end, what waits is kept, and other nodes get what is left.
+"""Graceful shutdown: running turns get time to end, queued prompts stay queued, other nodes get the sessions.
 
-The caller has stopped taking prompts. Where nodes share the log, sessions are let go as soon as nothing is at work
-for them: at once if they are idle. One whose turn had to be ended stays until its agent has ended with this node.
+The caller has stopped accepting prompts. If nodes share the log, each session is released as soon as nothing works
+for it: at once if it is idle. A session whose turn had to be ended stays until its agent ends together with this
+node.
 """
 
 from __future__ import annotations
@@ -10,22 +11,24 @@ from contextlib import suppress
 
 import anyio
 
-from turnwire.core.inputs import AgentGone, HoldQueue
-from turnwire.core.queue import STOPPING
+from turnwire.clock import Clock
 from turnwire.errors import TurnwireError
 from turnwire.ids import SessionId
-from turnwire.runtime.clock import Clock
 from turnwire.runtime.node import Node
+from turnwire.session.inputs import AgentGone, HoldQueue
+from turnwire.session.queue import STOPPING
 
 STOPPED = "daemon_stopped"
 AGAIN_S = 0.02
-"""A prompt that came just before is being stored: some milliseconds, and then its turn runs."""
+"""Pause while a prompt that arrived just before is being stored. That takes some milliseconds; then its
+turn runs.
+"""
 
 
 async def drain(node: Node, clock: Clock, seconds: float) -> None:
-    """Hold every queue, let running turns end, then end the rest with `daemon_stopped`.
+    """Hold every queue, wait for running turns, then end the rest with `daemon_stopped`.
 
-    What waits stays in the queue for the next start, or for the node that has the session next.
+    Queued prompts stay in the queue for the next start, or for the next owner of the session.
     """
     shared = await node.leave()
     async with anyio.create_task_group() as tasks:
@@ -47,7 +50,7 @@ async def _drain_session(node: Node, clock: Clock, session_id: SessionId, second
 
 
 async def _is_settled(node: Node, clock: Clock, session_id: SessionId, seconds: float) -> bool:
-    """Whether no turn runs, now or in time. Nothing starts meanwhile."""
+    """Return true if no turn runs, now or within `seconds`. No turn starts meanwhile."""
     session = await node.session(session_id)
     if not session.state.unsettled:
         return True
@@ -60,12 +63,12 @@ async def _is_settled(node: Node, clock: Clock, session_id: SessionId, seconds: 
 
 
 async def _stop_at(clock: Clock, seconds: float, scope: anyio.CancelScope) -> None:
-    await clock.sleep(seconds)
+    await clock.sleep(max(0.0, seconds))
     scope.cancel()
 
 
 async def _until_quiet(node: Node, session_id: SessionId) -> None:
-    """Until no turn is active. Every step of a turn is an event, so the session's tail tells."""
+    """Wait until no turn is active. Every step of a turn is an event, so watching the session's tail is enough."""
     while True:
         session = await node.session(session_id)
         head = session.tail.head

@@ -1,7 +1,7 @@
-"""Why a turn has not ended: what is known of it, laid out for a person to decide.
+"""The reasons why a turn has not ended, collected for a person to decide.
 
-Silence is one piece of evidence and only that: `suspected_complete` is a suspicion to look at, and never ends a
-turn. What ends it is the agent, a cancel, or a person who settles it.
+Silence is only one piece of evidence: `suspected_complete` is a suspicion and never ends a turn. A turn is ended by
+the agent, by a cancel, or by a person who settles it.
 """
 
 from __future__ import annotations
@@ -9,77 +9,77 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwire.core.background import AllWork, Work
-from turnwire.core.events import TurnEnd
-from turnwire.core.state import Agent, SessionState, Turn
-from turnwire.core.turn import TurnState
+from turnwire.hosting.agent_connection import AgentConnection
+from turnwire.hosting.agent_exit import one_line
+from turnwire.hosting.last_frames import LastFrames
 from turnwire.ids import PermissionId, PromptId
-from turnwire.runtime.agent_connection import AgentConnection
-from turnwire.runtime.agent_exit import one_line
-from turnwire.runtime.last_frames import LastFrames
+from turnwire.session.background import AllWork, Work
+from turnwire.session.events import TurnEnd
+from turnwire.session.state import Agent, SessionState, Turn
+from turnwire.session.turn import TurnState
 from turnwire.wire.schema.update import FINAL_TOOL_STATUS
 
 
 class AgentEvidence(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The agent's side of it."""
+    """Evidence about the agent."""
 
     connected: bool
     opened: str | None = None
-    """How it opened the session: `new`, `load`, `resume`, `fork`, or `lost` if its memory is gone."""
+    """The way the agent opened the session: `new`, `load`, `resume`, `fork`, or `lost` if its memory is gone."""
     refused: list[str] = []
-    """The ways to bring the session back that it offers and did not go, each with its words for why."""
+    """The methods of restoring the session that the agent offers but that failed, each with the reason."""
     pid: int | None = None
     open_requests: int = 0
-    """Requests of ours that it has not answered."""
+    """Requests to the agent that it has not answered."""
     breaches: dict[str, int] = {}
-    """Lines that were no frames, and answers to nothing, by reason."""
+    """Number of lines that were no frames, and of answers without a request, by reason."""
     strays: dict[str, int] = {}
-    """Frames that belong to no session, by method."""
+    """Number of frames that belong to no session, by method."""
     last_received: list[str] = []
-    """The beginnings of the newest frames about this session; what is secret in them is hidden."""
+    """The beginnings of the newest frames about this session, with secrets redacted."""
     last_sent: list[str] = []
     broken_lines: list[str] = []
-    """The beginnings of lines that were no frames. For owners only, if the agent serves others too."""
+    """The beginnings of lines that were no frames. For owners only, if the agent serves others as well."""
     stderr_tail: str | None = None
-    """The last words of the agent before this one. For owners only, if it served others too."""
+    """The last stderr output of the previous agent. For owners only, if it served others as well."""
 
 
 class Explanation(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Where a session stands."""
+    """The state of a session and the evidence for it."""
 
     state: str
     suspected_complete: bool = False
     reasons: list[str] = []
-    """What speaks for the suspicion, or what the turn waits for; in words."""
+    """Reasons for the suspicion, or the things the turn waits for, as text."""
     prompt_id: PromptId | None = None
     quiet_s: float | None = None
-    """How long nothing has happened in the session."""
+    """Seconds since the last event in the session."""
     waiting_for: list[PermissionId] = []
     tools_in_flight: list[str] = []
     queued: list[PromptId] = []
     queue_held: str | None = None
-    """Why nothing starts from the queue."""
+    """The reason why no prompt starts from the queue."""
     background: list[Work] = []
-    """What the agent goes on with, whether a turn runs or not."""
+    """The agent's background work, with or without a running turn."""
     agent: AgentEvidence = AgentEvidence(connected=False)
 
 
 class Seen(Struct, frozen=True):
-    """What the runtime saw of the running turn that is not in the log."""
+    """Observations about the running turn that are not in the log."""
 
     response_seen: bool = False
-    """The agent answered `session/prompt`, but its end is another signal."""
+    """True if the agent answered `session/prompt`, although another signal ends its turns."""
     requests: list[str] = []
-    """Files and terminals that the agent asked for and waits for, by method."""
+    """Methods of the agent's unanswered requests for files and terminals."""
     frames: LastFrames = LastFrames()
     last_words: str | None = None
-    """What the agent before this one printed last, if whoever asks may read it."""
+    """The last output of the previous agent, if the caller may read it."""
     background: AllWork = ()
-    """What the agent does in the background and counts as running."""
+    """The agent's background work that counts as running."""
     waits_for: str | None = None
-    """What an agent that was started is waited for, if it takes long."""
+    """The thing a started agent is waiting for, if it takes long."""
     reads_lines: bool = False
-    """Whether whoever asks may read what the agent prints that is about no session."""
+    """True if the caller may read agent output that belongs to no session."""
 
 
 def explain(
@@ -89,7 +89,7 @@ def explain(
     quiet_s: float,
     suspect_after_s: float,
 ) -> Explanation:
-    """Lay out what is known."""
+    """Return the explanation of the session's state."""
     turn = state.turn
     around = Explanation(
         "idle",
@@ -158,7 +158,7 @@ def _what_speaks_for_it(state: SessionState, seen: Seen, quiet_s: float, suspect
     if seen.response_seen and state.agent is not None and state.agent.turn_end is TurnEnd.MARKER:
         found.append("the agent answered the prompt and did not send the turn_complete that it offers")
     if quiet_s >= suspect_after_s:
-        # Before that an idle agent has only not begun yet.
+        # Before that time, an idle agent may simply not have begun yet.
         if state.agent is not None and state.agent.turn_end is TurnEnd.IDLE and not state.agent.busy:
             found.append("the agent reports that it is idle")
         found.append(f"nothing has happened for {quiet_s:.0f} s, and no tool call or permission request is open")

@@ -1,7 +1,7 @@
-"""The folds of a session, from its log: the newest snapshot, then what came after it.
+"""The folds of a session, built from its log: the newest snapshot plus the events after it.
 
-The log is read page by page, so memory is bounded by what is folded and not by the length of the log. Nothing is
-appended here: what an interrupted session owes is decided afterwards by the session itself (`Recover`).
+The log is read page by page, so memory is bounded by the fold's result and not by the length of the log. This
+module appends nothing: the session itself decides later which events an interrupted session owes (`Recover`).
 """
 
 from __future__ import annotations
@@ -19,34 +19,36 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 from msgspec import Struct
 
-from turnwire.core.codec import decode, decode_chain, decode_state, encode_state
-from turnwire.core.events import TerminalEvent
-from turnwire.core.evolve import evolve
-from turnwire.core.receipts import Chain
-from turnwire.core.state import NOTHING, STATE_VERSION, SessionState
-from turnwire.core.view import PAGED_VERSION, VIEW_VERSION, View, decode_view, encode_view
-from turnwire.core.view.paged import Paged
-from turnwire.core.view.transcript import Transcript
 from turnwire.errors import LogError, PartNeeded, SessionNotFound, TurnwireError
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead, Snapshot, Stored
+from turnwire.projections.view import PAGED_VERSION, VIEW_VERSION, View, decode_view, encode_view
+from turnwire.projections.view.paged import Paged
+from turnwire.projections.view.transcript import Transcript
 from turnwire.runtime.session import STATE, Opened
+from turnwire.session.codec import decode, decode_chain, decode_state, encode_state
+from turnwire.session.events import TerminalEvent
+from turnwire.session.evolve import evolve
+from turnwire.session.receipts import Chain
+from turnwire.session.state import NOTHING, STATE_VERSION, SessionState
 
 VIEW = "view"
 """Name of the snapshot that holds a session's view."""
+VIEW_BYTES: Final = 64 * 1024 * 1024
+"""Size of the cache of views, so that the next page of a recently read transcript needs no fold."""
 FOLDED_AT_ONCE: Final = 256
-"""Events that are folded into a kept view before others get a turn: two or three milliseconds."""
+"""Events that are folded into a cached view before other tasks run: two or three milliseconds."""
 
 
 SAVED_EVENTS: Final = 2048
-"""Events after which a view is saved again: whoever reads it after a restart folds no more than these."""
+"""Events after which a view is saved again, which bounds the fold of the first reader after a restart."""
 LONG_EVENTS: Final = 32_768
-"""Events of a long fold after which its view is saved in between, so that memory stays bounded."""
+"""Interval, in events, of saving a view during a long fold, so that memory stays bounded."""
 PAGE_ENTRIES: Final = 128
 """Turns or items of a page; less than a millisecond to read."""
 PAGE_BYTES: Final = 256 * 1024
-"""Bytes at which a page is full, however few they are."""
+"""Size at which a page is full, whatever its number of entries."""
 WRITTEN_AT_ONCE: Final = 16
 """Pages that are encoded and written together."""
 SHORT: Final = 128
@@ -61,9 +63,9 @@ logger = logging.getLogger(__name__)
 async def open_state(
     log: EventLog, session_id: SessionId, limits: Limits, head: SessionHead | None = None
 ) -> Opened:
-    """The session's state at its head. Raises `SessionNotFound`, `LogCorrupt`, `LogTooNew`.
+    """Return the session's state at its head. Raises `SessionNotFound`, `LogCorrupt`, `LogVersionMismatch`.
 
-    `head`: where a session stands that was left open. It was in use, so a short log of it has no snapshot.
+    `head`: the head of an interrupted session. It was in use, so a short log of it has no snapshot.
     """
     is_short = head is not None and head.first == 1 and head.head <= SHORT
     head = head or await log.head(session_id)
@@ -72,7 +74,7 @@ async def open_state(
     if snapshot is not None and (known := decode_state(snapshot.body, snapshot.version)) is not None:
         state, offset, chain = known, snapshot.offset, kept_chain(snapshot, head.first)
     if offset > head.head:
-        # Its owner, another node, went on since the head was asked for. A state is never ahead of its place.
+        # Its owner, another node, appended events since the head was read. A state is never ahead of its head.
         head = await log.head(session_id)
     while chain.offset < head.head:
         page = await log.read(
@@ -81,9 +83,9 @@ async def open_state(
             max_events=min(limits.page_events, head.head - chain.offset),
             max_bytes=limits.page_bytes,
         )
-        state = await _fold_states(state, chain, page, offset)
+        state, chain = await _fold_states(state, chain, page, offset)
     if head.head - offset >= limits.snapshot_events:
-        # It was lost, or never made: the next opening is not to take as long.
+        # The snapshot was lost or never made. Save one, so that the next opening is fast.
         with suppress(LogError, SessionNotFound):
             await log.save_snapshot(
                 session_id, Snapshot(STATE, head.head, STATE_VERSION, encode_state(state, chain))
@@ -92,18 +94,18 @@ async def open_state(
 
 
 def kept_chain(snapshot: Snapshot, first: int = 1) -> Chain:
-    """The chain in the snapshot of a state; one that begins behind it if there is none to go on with.
+    """Return the receipt chain of a state's snapshot, or a chain that begins after the snapshot if it has none.
 
-    What is behind its offset is read to open the session. `first`: the oldest event that the log has.
+    Opening the session reads the events after its offset. `first`: the oldest event in the log.
     """
     mark = decode_chain(snapshot.body)
-    if mark is None or mark.offset < first - 1:
-        return Chain(snapshot.offset + 1)
-    return Chain.at(mark)
+    return Chain(snapshot.offset + 1) if mark is None or mark.first < first else Chain(mark.first, mark.previous)
 
 
-async def _fold_states(state: SessionState, chain: Chain, page: list[Stored], known: int) -> SessionState:
-    """The state behind the events of a page, of which it has those up to `known`. The chain takes all of them."""
+async def _fold_states(
+    state: SessionState, chain: Chain, page: list[Stored], known: int
+) -> tuple[SessionState, Chain]:
+    """Return the state and the chain after the events of a page. The state already has those up to `known`."""
     begin = 0
     for number, each in enumerate(page, 1):
         if number % FOLDED_AT_ONCE == 0:
@@ -113,45 +115,46 @@ async def _fold_states(state: SessionState, chain: Chain, page: list[Stored], kn
         event = decode(each.body)
         state = evolve(state, event)
         if isinstance(event, TerminalEvent):
-            chain.pass_end(each.offset, event.receipt)
+            chain = Chain(each.offset + 1, "" if event.receipt is None else event.receipt.hash)
             begin = number
     chain.take([each.body for each in page[begin:]])
-    return state
+    return state, chain
 
 
 class KeptViews:
-    """The views of the sessions that were read last, so that the next look folds only what came since.
+    """A cache of the most recently read views, so that the next read folds only the new events.
 
-    A view is shared by all who read it, and grows: what is taken of it is taken before the next await. Only its end
-    is in memory, whatever the length of the log (`core.view.paged`). There is one instance per log: it writes what
-    it puts away, first the pages, then the view that refers to them. Where nodes share the log, each has one. Pages
-    are named by their event, and who finds that another node has saved goes on from that: so two who save at one
-    event began with the same, and write the same.
+    A view is shared by all its readers and grows: callers must copy the data they need before the next await. Only
+    the view's end is in memory, whatever the length of the log (`projections.view.paged`). There is one instance
+    per log. It writes evicted parts to the log: first the pages, then the view that refers to them. If nodes share
+    the log, each node has an instance. Pages are named by their event, and a node that finds a view saved by
+    another node continues from that view. So two nodes that save at one event began with the same view and write
+    the same pages.
     """
 
     def __init__(
         self, log: EventLog, limits: Limits, tasks: TaskGroup | None = None, *, is_shared: bool = False
     ) -> None:
-        """`tasks`: where a view is put into the log, so that whoever reads it need not wait for that."""
+        """`tasks`: the task group that saves views to the log, so that readers need not wait for it."""
         self._is_shared = is_shared
         self._log = log
         self._limits = limits
         self._tasks = tasks
         self._saved_events = min(SAVED_EVENTS, limits.snapshot_events)
         self._kept: OrderedDict[SessionId, _KeptView] = OrderedDict()
-        """The one that was read last at the end."""
+        """Cached views; the most recently read one is last."""
         self._size = 0
-        """Of all of them."""
+        """Total size of all cached views."""
 
     async def newest(self, session_id: SessionId) -> tuple[View, Epoch]:
-        """The view up to the newest event, and the life of the log it is of. Raises `SessionNotFound`."""
+        """Return the view up to the newest event, and its epoch. Raises `SessionNotFound`."""
         kept = await self._newest(session_id)
         return kept.view, kept.epoch
 
     async def read(self, session_id: SessionId, look: Callable[[View], T]) -> T:
-        """What `look` finds in the newest view, which it may ask for anything; it changes nothing.
+        """Return the result of `look` on the newest view. `look` may read any part and must not change the view.
 
-        Each time it needs a part that is not in memory, it begins again. Raises `SessionNotFound`.
+        `look` restarts each time it needs a part that is not in memory. Raises `SessionNotFound`.
         """
         while True:
             kept = await self._newest(session_id)
@@ -167,7 +170,7 @@ class KeptViews:
             return found
 
     async def whole(self, session_id: SessionId) -> View:
-        """A view with everything in memory, for the caller alone. It takes as long as the transcript is."""
+        """Return a complete view, held in memory, for the caller alone. The time grows with the transcript."""
         head = await self._log.head(session_id)
         view = await _begin_view(self._log, session_id)
         if head.head - view.offset >= self._saved_events:
@@ -185,17 +188,17 @@ class KeptViews:
         return view
 
     def has(self, session_id: SessionId) -> bool:
-        """Whether a view of the session is in memory."""
+        """Return true if a view of the session is in memory."""
         return session_id in self._kept
 
     def forget(self, session_id: SessionId) -> None:
-        """Let a view go that nobody will look at soon, unless somebody does now."""
+        """Evict the view of a session, unless it is in use. The caller expects no read soon."""
         kept = self._kept.get(session_id)
         if kept is not None and not kept.folding.locked():
             self._take_out(session_id)
 
     async def keep(self, session_id: SessionId) -> int:
-        """Put the view into the log as it is now; returns the event up to which the log holds one."""
+        """Save the current view to the log; return the event up to which the saved view goes."""
         kept = await self._newest(session_id)
         async with kept.folding:
             if kept.view.offset > kept.saved:
@@ -213,7 +216,8 @@ class KeptViews:
             async with kept.folding:
                 await self._go_on(kept, head)
         except TurnwireError:
-            # It is deleted, or what the view would go on with is trimmed: whoever comes next begins anew.
+            # The session is deleted, or the events that the view needs next are trimmed. The next reader starts
+            # from scratch.
             self._take_out(session_id)
             raise
         if self._kept.get(session_id) is kept:
@@ -233,7 +237,7 @@ class KeptViews:
             try:
                 kept.size += await _fold_page(self._log, head, kept.view, self._limits)
             except PartNeeded:
-                kept.begin_anew()  # what it needs is lost; the log has all of it
+                kept.begin_anew()  # the saved part is lost; fold the log again
                 continue
             if kept.view.offset - kept.tried >= LONG_EVENTS:
                 await self._try_to_save(head.session_id, kept)
@@ -248,16 +252,16 @@ class KeptViews:
     async def _save_later(self, session_id: SessionId, kept: _KeptView) -> None:
         try:
             async with kept.folding:
-                # A session that got this id meanwhile is another one.
+                # A session created with the same id meanwhile is a different one.
                 if (await self._log.head(session_id)).epoch == kept.epoch:
                     await self._try_to_save(session_id, kept)
         except SessionNotFound:
             pass
-        except Exception:  # whatever it is, the log has the events
+        except Exception:  # any error: the log still has the events
             logger.exception("a view was not kept", extra={"event": "snapshot_not_kept"})
 
     async def _try_to_save(self, session_id: SessionId, kept: _KeptView) -> None:
-        """What cannot be saved stays in memory: it is a matter of time only."""
+        """Save the view. After a failure the data stays in memory; only time is lost."""
         kept.tried = kept.view.offset
         try:
             await self._save(session_id, kept)
@@ -272,7 +276,7 @@ class KeptViews:
                 return
         view = kept.view
         saving = _Saving(self._log, session_id, view)
-        # Items first: whether the turn of one has ended is known at once while that is in memory.
+        # Items first: while a turn is in memory, it is known at once if it has ended.
         for transcript in list(view.transcripts()):
             await saving.put_items_away(transcript)
         await saving.put_turns_away()
@@ -283,10 +287,11 @@ class KeptViews:
         kept.size = len(body)
 
     def _let_go(self) -> None:
-        """Those that were read longest ago, until the others are few enough; never the one that was read now."""
-        # There may be tens of thousands, and this is done for each read: nothing here may grow with them.
+        """Evict the least recently read views until the cache fits its bound. The newest one always stays."""
+        # There may be tens of thousands of views, and this runs for each read: its cost must not grow with their
+        # number.
         for _ in range(len(self._kept) - 1):
-            if self._size <= self._limits.view_bytes:
+            if self._size <= VIEW_BYTES:
                 return
             session_id = next(iter(self._kept))
             if self._kept[session_id].folding.locked():
@@ -307,29 +312,29 @@ class _KeptView:
         self.epoch = epoch
         self.view = View()
         self.has_begun = False
-        """Whether what the log keeps of it was asked for."""
+        """True once the saved view has been requested from the log."""
         self.size = 0
-        """Bytes that were folded into it since it was saved, and what that took: it holds about as many at most."""
+        """Size of the saved view plus bytes folded into it since: an upper bound on its memory, roughly."""
         self.counted = 0
-        """What of it is in the size of all."""
+        """This view's share of the cache size."""
         self.saved = 0
-        """The event up to which the log keeps it."""
+        """The event up to which the view is saved in the log."""
         self.tried = 0
-        """The event up to which that was tried last."""
+        """The event up to which saving was tried last."""
         self.folding = anyio.Lock()
 
     def go_on_from(self, view: View) -> None:
-        """What another node has saved."""
+        """Continue from the view that another node has saved."""
         self.view, self.has_begun, self.size = view, True, 0
         self.saved = self.tried = view.offset
 
     def begin_anew(self) -> None:
-        """Fold the whole log."""
+        """Start over with an empty view, to fold the whole log."""
         self.view, self.has_begun, self.size, self.saved, self.tried = View(), True, 0, 0, 0
 
 
 class _Saving:
-    """Puts the front of one view away. Nothing else folds it meanwhile."""
+    """Moves the oldest part of one view to the log. The view is not folded meanwhile."""
 
     def __init__(self, log: EventLog, session_id: SessionId, view: View) -> None:
         self._log = log
@@ -360,7 +365,7 @@ class _Saving:
         await self._write_keys(past)
 
     def _pages(self, past: Paged[Any], entries: Iterable[Struct], most: int) -> list[tuple[str, bytes, int]]:
-        """The next few full pages: name, body and number of entries."""
+        """Return the next few full pages: name, body and number of entries."""
         waiting, number = islice(entries, most), len(past.known.firsts)
         found: list[tuple[str, bytes, int]] = []
         while len(found) < WRITTEN_AT_ONCE:
@@ -385,7 +390,7 @@ class _Saving:
             past.part_written(self._view.offset)
 
     async def _write(self, parts: dict[str, bytes]) -> None:
-        """Together, so that they share a commit."""
+        """Write the pages concurrently, so that they share a commit."""
         async with anyio.create_task_group() as tasks:
             for name, body in parts.items():
                 snapshot = Snapshot(name, self._view.offset, PAGED_VERSION, body)
@@ -393,7 +398,7 @@ class _Saving:
 
 
 def _full_page(entries: Iterator[Struct]) -> tuple[bytes, int]:
-    """The next entries as a page, and how many; none if they do not fill one."""
+    """Return the next entries as a page, and their count; `None` if they do not fill a page."""
     parts: list[bytes] = []
     size = 0
     for entry in entries:
@@ -412,7 +417,7 @@ def _let_pages_go(view: View) -> None:
 
 
 async def _load(log: EventLog, session_id: SessionId, needed: PartNeeded) -> bool:
-    """Give a view the part that it needs. False if the log does not have it any more."""
+    """Load the part that a view needs. Return false if the log does not have it any more."""
     part = await log.load_snapshot(session_id, needed.name)
     if part is None:
         return False
@@ -424,12 +429,12 @@ async def _load(log: EventLog, session_id: SessionId, needed: PartNeeded) -> boo
 
 
 async def _begin_view(log: EventLog, session_id: SessionId) -> View:
-    """The view that the log keeps of a session, else an empty one."""
+    """Return the saved view of a session, or an empty one."""
     snapshot = await log.load_snapshot(session_id, VIEW)
     view = None if snapshot is None else decode_view(snapshot.body, snapshot.version)
     if snapshot is None or view is None:
         return View()
-    view.offset = snapshot.offset  # one that an older version kept does not say it
+    view.offset = snapshot.offset  # a view saved by an older version lacks it
     return view
 
 
@@ -439,7 +444,10 @@ async def _fold(log: EventLog, head: SessionHead, view: View, limits: Limits) ->
 
 
 async def _fold_page(log: EventLog, head: SessionHead, view: View, limits: Limits) -> int:
-    """Fold the next events, and give others a turn; returns their size. Raises `PartNeeded` for what is lost."""
+    """Fold the next events, let other tasks run, and return the size of the events.
+
+    Raises `PartNeeded` for a part that is lost.
+    """
     page = await log.read(
         head.session_id,
         Position(head.epoch, view.offset),
@@ -462,13 +470,13 @@ async def _fold_page(log: EventLog, head: SessionHead, view: View, limits: Limit
 
 
 async def open_view(log: EventLog, session_id: SessionId, limits: Limits) -> tuple[View, int]:
-    """The session's whole view and the offset it is folded to, where nobody keeps views."""
+    """Return the session's whole view and the offset it is folded to, without a cache."""
     view = await KeptViews(log, limits).whole(session_id)
     return view, view.offset
 
 
 async def stored_view(log: EventLog, session_id: SessionId) -> View | None:
-    """The whole view that the log keeps of a session, as of some event in the past."""
+    """Return the session's saved view, complete, as of some event in the past."""
     view = await _begin_view(log, session_id)
     for needed in view.missing():
         if not await _load(log, session_id, needed):

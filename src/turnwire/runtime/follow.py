@@ -1,23 +1,23 @@
-"""Following a session: everything after a cursor, once each, in order, then whatever comes.
+"""Following a session: all events after a cursor, once each and in order, then new events as they arrive.
 
-Takes a position; gives pages of stored events for as long as the caller reads. Never queues for a reader, never
-evicts one, never delays the session.
+A follower starts at a position and yields pages of stored events for as long as the caller reads. It never queues
+events for a reader, never evicts a reader, and never delays the session.
 
 Theory of operation
 -------------------
-A reader is a cursor, nothing else. What is hard is the seam between history and the present: events arrive
-while history is read, and a reader may fall behind at any time. The one strategy is that there is no seam. On
-every step the cursor asks the ring; if the ring reaches back to it, it takes the slice behind it, and if not,
-it reads one page of the log. Both give exactly the events cursor+1, cursor+2 … because the ring is a suffix of
-the log (events are published in log order, right after their commit). So a reader moves between the two as
-often as it likes, and stalling costs it nothing but reading from disk later.
+A reader is a cursor and nothing else. The difficulty is the seam between history and the present: events arrive
+while history is being read, and a reader may fall behind at any time. The solution is to have no seam. On every
+step the cursor asks the ring. If the ring reaches back to the cursor, it returns the slice after it; if not, the
+cursor reads one page of the log. Both yield exactly the events cursor+1, cursor+2 … because the ring is a suffix of
+the log (events are published in log order, right after their commit). So a reader may move between the two at any
+time, and a stalled reader only has to read from disk later.
 
-    F1  A follower gives offsets cursor+1, cursor+2, … without a gap or a repeat, whatever its pace.
-    F2  Nothing is given that is not in the log.
+    F1  A follower yields offsets cursor+1, cursor+2, … without a gap or a repeat, whatever its pace.
+    F2  Every event it yields is in the log.
     F3  A follower holds one page at most: `page_events` events and `page_bytes` bytes (or one larger event).
-    F4  A cursor that cannot be honoured raises `PositionLost` before anything is given; a cursor that becomes
-        so later (its events were trimmed while it stalled) raises it at that point, never skipping.
-    F5  A follower that is never read costs the publisher nothing: publishing does not know it.
+    F4  A cursor that cannot be honoured raises `PositionLost` before the first page. If a cursor becomes invalid
+        later (its events were trimmed while it stalled), it raises at that point and never skips events.
+    F5  A follower that is never read costs the publisher nothing: the publisher does not know it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Page(NamedTuple):
 
 
 class Cursor:
-    """A follower's place. What is behind it is taken from the ring without waiting, or read from the log."""
+    """A follower's position. The events after it come from the ring without waiting, or from the log."""
 
     __slots__ = ("_limits", "_log", "_session_id", "offset", "tail")
 
@@ -52,17 +52,17 @@ class Cursor:
         self._limits = limits
         self.tail = tail
         self.offset = after.offset
-        """Everything up to here was given."""
+        """Offset of the last event that was returned."""
 
     def take(self) -> list[bytes] | None:
-        """A page of the ring, empty if there is no more now; none if the log must be read."""
+        """Return a page of the ring, empty if there are no newer events; `None` if the log must be read."""
         frames = self.tail.frames(self.offset, self._limits.page_events, self._limits.page_bytes)
         if frames:
             self.offset += len(frames)
         return frames
 
     async def read(self) -> list[bytes]:
-        """A page of the log. Raises `PositionLost`, `SessionNotFound`."""
+        """Return a page of the log. Raises `PositionLost`, `SessionNotFound`."""
         page = await self._log.read(
             self._session_id,
             Position(self.tail.epoch, self.offset),
@@ -76,7 +76,7 @@ class Cursor:
 async def follow(
     log: EventLog, tail: Tail, session_id: SessionId, after: Position, limits: Limits
 ) -> AsyncGenerator[Page]:
-    """Pages after `after`; ends when the session is over. Raises `PositionLost`. Cancel-safe between pages."""
+    """Yield pages after `after`; end when the session is over. Raises `PositionLost`. Cancel-safe between pages."""
     cursor = Cursor(log, tail, session_id, after, limits)
     while True:
         frames = cursor.take()
@@ -89,7 +89,7 @@ async def follow(
 
 
 def check_shown(tail: Tail, after: Position) -> None:
-    """Raises `PositionLost` for a position of another life, or of what nobody has been shown yet."""
+    """Raise `PositionLost` for a position of another epoch, or one after the newest published event."""
     if after.epoch != tail.epoch:
         raise PositionLost("this position is of another life of the session; read from the start", why="epoch")
     if after.offset > tail.head:
@@ -97,5 +97,5 @@ def check_shown(tail: Tail, after: Position) -> None:
 
 
 def start_of(epoch: Epoch) -> Position:
-    """The position before the first event."""
+    """Return the position before the first event."""
     return Position(epoch, 0)

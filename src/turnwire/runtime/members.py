@@ -1,25 +1,26 @@
-"""Which nodes share the log: this one shows that it lives, watches the others, and knows until when it may act.
+"""Membership of the nodes that share a log: heartbeats, detection of dead nodes, and the lease of this node.
 
 Theory of operation
 -------------------
-Each life of a node beats: it adds one to a counter in its row of the log. Each watches the counters of all others,
-and one that stands still for long enough is declared gone, for good; then anybody may take over what it owned. What
-is hard is that a node which cannot beat still runs, with its agents. So it must have stopped before anybody may
-declare it gone, though neither can ask the other. No clock of another machine is read; what is assumed is that
-steady clocks run at nearly the same rate. And a log that is away for all should stop nobody: then no one can watch.
+Each incarnation of a node beats: it increments a counter in its row of the log. Each node watches the counters of
+all others. A counter that does not change for long enough is declared dead, permanently; then any node may take
+over its sessions. The difficulty is that a node which cannot beat still runs, with its agents. So it must have
+stopped before any node may declare it dead, though neither can ask the other. No clock of another machine is read;
+the only assumption is that monotonic clocks run at nearly the same rate. A log that is unavailable to all nodes
+should stop none of them: then no node can watch.
 
-N1  A watcher declares a life gone only if it has reached the log again and again for `lease_s` on one connection
-    and has seen the same counter all that time. When its connection breaks it forgets what it saw.
+N1  A watcher declares an incarnation dead only if it has reached the log repeatedly for `lease_s` on one connection
+    and has seen the same counter all that time. When its connection breaks it discards its observations.
 N2  A node acts until `safe_until`: `self_s` after the beginning of its last beat, or of the last time when every
-    life that it knows of said to be cut off from the log. Then nobody can be watching (N1). Whatever others say, it
-    stops before `outage_s` are over since its last beat. An answer that comes after `safe_until` is too late.
-N3  A node knows whom it has looked up, and it looks before it beats. So a watcher that has seen a life beat twice
-    is known to that life. One that has not waits for `outage_s` instead of `lease_s`.
-N4  A beat of a life that is gone is refused. The node stops its agents, and comes back as another life.
-N5  A watcher that has asked to declare somebody gone and was not answered does not call itself cut off before it
-    has beaten again. What it asked names its own beat and locks its own row, so it cannot happen after that beat.
+    incarnation it knows reported being cut off from the log. Then no node can be watching (N1). Whatever the others
+    report, it stops before `outage_s` have passed since its last beat. An answer after `safe_until` is too late.
+N3  A node knows the incarnations it has looked up, and it looks before it beats. So a watcher that has seen an
+    incarnation beat twice is known to it. Otherwise the watcher waits for `outage_s` instead of `lease_s`.
+N4  A beat of a dead incarnation is rejected. The node stops its agents and returns as a new incarnation.
+N5  A watcher whose request to declare a node dead was not answered does not report itself cut off before it has
+    beaten again. The request names the watcher's beat and locks its row, so it cannot take effect after that beat.
 
-`Lease` decides; it is told of what happens and of the time, and does nothing. `Members` does it.
+`Lease` decides; it receives events and the time, and has no side effects. `Members` acts.
 """
 
 from __future__ import annotations
@@ -31,27 +32,27 @@ from typing import NamedTuple
 
 import anyio
 
+from turnwire.clock import Clock
 from turnwire.errors import LifeOver, LogError, TurnwireError
 from turnwire.limits import Limits
 from turnwire.log.owners import Life, Owners
-from turnwire.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
 
 _KNOWS_US_AFTER = 2
-"""Beats of a life after which it has looked us up (N3)."""
+"""Beats of an incarnation after which it has looked this node up (N3)."""
 
 
 class Sight(Enum):
-    """How a watcher stands to the log."""
+    """A watcher's view of the log."""
 
     CLEAR = auto()
     ASKING = auto()
-    """It has asked to declare somebody gone."""
+    """It has asked to declare a node dead."""
     CUT = auto()
-    """It cannot reach the log, and has forgotten what it saw."""
+    """It cannot reach the log, and has discarded its observations."""
     UNANSWERED = auto()
-    """As before, but what it asked may still happen (N5)."""
+    """As `CUT`, but its last request may still take effect (N5)."""
 
 
 AFTER_A_BREAK = {
@@ -68,16 +69,19 @@ class _Seen(NamedTuple):
 
 
 class Lease:
-    """The times of one life: until when it may act, and whom it may declare gone. Pure: it is told the time."""
+    """The times of one incarnation: until when it may act, and which others it may declare dead.
+
+    Pure: the caller passes the time.
+    """
 
     def __init__(self, limits: Limits, now: float) -> None:
         limits.check_leases()
         self._limits = limits
         self._stopping_s = limits.lease_s - limits.self_s
-        """What stopping may take."""
+        """Time allowed for stopping."""
         self.sight = Sight.CLEAR
         self.known: Sequence[Life] = ()
-        """The others, as they were looked up last."""
+        """The other incarnations, as of the last look."""
         self.beaten_at = now
         """The beginning of the last beat."""
         self.safe_until = now + limits.self_s
@@ -86,11 +90,11 @@ class Lease:
 
     @property
     def is_cut(self) -> bool:
-        """Whether this one may say to others that it watches nobody."""
+        """True if this node may report to others that it watches none of them."""
         return self.sight is Sight.CUT
 
     def looked(self, others: Sequence[Life], now: float) -> None:
-        """These are the others; `now` is after they were read."""
+        """Record a look at the other incarnations; `now` is after they were read."""
         self.known = others
         before, self._seen = self._seen, {}
         beats_before, self._beats_seen = self._beats_seen, {}
@@ -98,20 +102,20 @@ class Lease:
             seen = before.get(each.number)
             beats = beats_before.get(each.number, 0)
             if seen is None or seen.beat != each.beat:
-                # What moved while nobody looked may have moved before we were there.
+                # The first counter seen after a gap proves nothing: it may have changed before this node looked.
                 beats += seen is not None
                 seen = _Seen(each.beat, now)
             self._seen[each.number] = seen
             self._beats_seen[each.number] = beats
 
     def beaten(self, began: float) -> None:
-        """A beat was taken that began then, with the look before it."""
+        """A beat succeeded. It began at `began`, together with the look before it."""
         self.sight = Sight.CLEAR
         self.beaten_at = began
         self.safe_until = max(self.safe_until, began + self._limits.self_s)
 
     def overdue(self, now: float) -> list[Life]:
-        """Whom this one may declare gone (N1, N3)."""
+        """Return the incarnations that this node may declare dead (N1, N3)."""
         return [
             each
             for each in self.known
@@ -123,33 +127,33 @@ class Lease:
         return self._limits.lease_s if knows_us else self._limits.outage_s
 
     def asking(self) -> None:
-        """It is about to ask that somebody be declared gone."""
+        """This node is about to ask that another be declared dead."""
         self.sight = Sight.ASKING
 
     def answered(self) -> None:
-        """What it asked was done, or was not."""
+        """The request was answered, with success or not."""
         self.sight = Sight.CLEAR
 
     def broke(self) -> None:
-        """The log was not reached."""
+        """The log could not be reached."""
         self.sight = AFTER_A_BREAK[self.sight]
         self._seen.clear()
 
     def others_are_cut(self, asked_at: float) -> None:
-        """All that are known said so, when they were asked then (N2)."""
+        """All known incarnations reported being cut off, when asked at `asked_at` (N2)."""
         at_most = self.beaten_at + self._limits.outage_s - self._stopping_s
         self.safe_until = max(self.safe_until, min(asked_at + self._limits.self_s, at_most))
 
 
 class MemberPorts(NamedTuple):
-    """Who hears of what the beat of a node finds out."""
+    """Callbacks for the results of a node's heartbeat."""
 
     renewed: Callable[[float], object]
-    """The node may act until then, in the time of `now`."""
+    """Called with the time, in terms of `now`, until which the node may act."""
     lost: Callable[[str], object]
-    """The node may not act any more, and why. Called once."""
+    """Called once, with the reason, when the node may not act any more."""
     drain: Callable[[], object]
-    """Somebody has asked for its end in good order."""
+    """A graceful shutdown of this node was requested."""
 
 
 async def _nobody_answers(life: Life) -> bool:
@@ -157,16 +161,16 @@ async def _nobody_answers(life: Life) -> bool:
 
 
 def _nobody_hears(life: int) -> None:
-    """What others owned is found all the same, a little later."""
+    """Do nothing: the sessions of a dead node are found anyway, a little later."""
 
 
 class Members:
-    """The beat of one life. `run` is its only task; it ends when the life does."""
+    """The heartbeat of one incarnation. `run` is its only task; it ends when the incarnation does."""
 
     def __init__(
         self, owners: Owners, clock: Clock, limits: Limits, ports: MemberPorts, now: Callable[[], float]
     ) -> None:
-        """`now`: seconds that go on while the machine sleeps."""
+        """`now`: a clock in seconds that advances while the machine sleeps."""
         self._owners = owners
         self._clock = clock
         self._limits = limits
@@ -175,37 +179,38 @@ class Members:
         self._lease = Lease(limits, now())
         self._missed_since: float | None = None
         self.asks: Callable[[Life], Awaitable[bool]] = _nobody_answers
-        """Asks another life whether it is cut off from the log. May raise `TurnwireError`, and may be cancelled.
-        Whoever has links to the others sets it."""
+        """Asks another incarnation if it is cut off from the log. May raise `TurnwireError`, and may be cancelled.
+        Set by the owner of the links to other nodes.
+        """
         self.gone: Callable[[int], object] = _nobody_hears
-        """Hears that a life was declared gone: what it owned can be taken over."""
+        """Called when an incarnation was declared dead and its sessions can be taken over."""
         self.why_lost: str | None = None
         self.beats = 0
         self.buried = 0
-        """Lives that this one has declared gone."""
+        """Number of incarnations that this one has declared dead."""
 
     @property
     def is_cut(self) -> bool:
-        """What to answer to who asks whether this node is cut off from the log."""
+        """The answer to other nodes that ask if this node is cut off from the log."""
         return self._lease.is_cut
 
     @property
     def others(self) -> Sequence[Life]:
-        """The other lives, as they were looked up last."""
+        """The other incarnations, as of the last look."""
         return self._lease.known
 
     @property
     def beat_age_s(self) -> float:
-        """How long ago the last beat was that was taken."""
+        """Seconds since the last successful beat."""
         return self._now() - self._lease.beaten_at
 
     @property
     def missing_s(self) -> float:
-        """For how long no beat has been taken though it was tried."""
+        """Seconds for which beats have failed."""
         return 0.0 if self._missed_since is None else self._now() - self._missed_since
 
     async def run(self) -> None:
-        """Beat, watch, and end when this life is over."""
+        """Beat and watch; return when this incarnation is over."""
         self._ports.renewed(self._lease.safe_until)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._stop_in_time, tasks.cancel_scope)
@@ -217,7 +222,7 @@ class Members:
 
     async def _beat(self, began: float) -> None:
         if self._is_too_late():
-            # The machine slept, or this process did.
+            # The machine slept, or this process was stopped.
             return
         try:
             await self._look_and_beat(began)
@@ -279,7 +284,7 @@ class Members:
         return len(said) == len(others) and all(said)
 
     def _is_too_late(self) -> bool:
-        """Whether its time is over. What is answered then renews nothing: the guards have ended the agents."""
+        """Return true if the lease has expired. Later answers renew nothing: the guards have ended the agents."""
         if self._now() >= self._lease.safe_until:
             self._lose("it could not reach the log in time")
         return self.why_lost is not None

@@ -1,15 +1,16 @@
-"""A node: the sessions of one process, assembled. No rules of its own.
+"""A node: the sessions of one process, assembled. It has no rules itself.
 
-A session is opened from the log when it is first touched, and put away when nobody has touched it for a while. On
-start the node opens what the log marks as unsettled, some side by side, so that what a crash left open gets its end
-without anybody asking. It works meanwhile: whoever wants a session that is not recovered yet waits for that one, so
-nobody sees what is owed. One session's failure is its own. Which sessions it has is kept by `Placing`.
+A session is opened from the log on first use and unloaded after a time without use. On start the node opens the
+sessions that the log marks as unsettled, several in parallel, so that turns interrupted by a crash get their end
+without a request. The node serves meanwhile: a caller that wants a session which is not recovered yet waits for
+that session, so no caller sees an unrecovered state. A failure of one session does not affect others. `Placing`
+tracks which sessions the node has.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from types import MappingProxyType
@@ -20,15 +21,8 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from turnwire.core.background import AllWork, still_running
-from turnwire.core.codec import check_asked, decode_all
-from turnwire.core.events import AgentExited, AgentStarted
-from turnwire.core.inputs import AnyInput, Asked, Close, CreateSession, Prompt, Recover
-from turnwire.core.parties import Parties
-from turnwire.core.queue import PLACE_GONE, Accepted
-from turnwire.core.receipts import Chain
-from turnwire.core.state import NO_SETUP, NOTHING, Phase, SessionState, Setup
-from turnwire.core.view import View
+from turnwire import new_ids
+from turnwire.clock import Clock, SystemClock
 from turnwire.errors import (
     AgentError,
     LifeOver,
@@ -36,51 +30,67 @@ from turnwire.errors import (
     LocalProtocolError,
     LogUnavailable,
     NotOwner,
+    QueueTooLarge,
     SessionClosed,
     SessionExists,
     ShuttingDown,
     TurnwireError,
 )
+from turnwire.hosting.agent_exit import failure_of
+from turnwire.hosting.agent_pool import AgentPolicy, AgentPool, AgentPools, HostedAgent
+from turnwire.hosting.hosted_session import HostedSession
+from turnwire.hosting.permission_rules import Rules
+from turnwire.hosting.source import AgentSource
 from turnwire.ids import AgentName, AgentSessionId, Epoch, SessionId
-from turnwire.limits import Limits
+from turnwire.limits import KiB, Limits
 from turnwire.log.base import EventLog, Position, SessionHead
 from turnwire.log.bell import Bell, NoBell
 from turnwire.log.owners import Owners, SoleOwner
-from turnwire.runtime import new_ids
-from turnwire.runtime.agent_driver import AgentDriver
-from turnwire.runtime.agent_exit import failure_of
-from turnwire.runtime.agent_pool import AgentPolicy, AgentPool, AgentPools, HostedAgent
+from turnwire.projections.parties import Parties
+from turnwire.projections.view import View
 from turnwire.runtime.asyncio_mark import mark_asyncio
-from turnwire.runtime.client_requests import ClientRequests
-from turnwire.runtime.clock import Clock, SystemClock
-from turnwire.runtime.elsewhere import AgentsAnywhere, Birth, Elsewhere
 from turnwire.runtime.folds import KeptViews, kept_chain, open_state
 from turnwire.runtime.follow import Page, follow, start_of
+from turnwire.runtime.local_agents import Find, LocalAgents
 from turnwire.runtime.node_agents import NodeAgents
-from turnwire.runtime.permission_rules import Rules
 from turnwire.runtime.placing import Debt, Placing
+from turnwire.runtime.remote_sessions import RemoteSessions
 from turnwire.runtime.session import STATE, Opened, Readable, Session, Watch
+from turnwire.runtime.session_owner import End, NewSession, SessionOwner
 from turnwire.runtime.shadow import Shadows
-from turnwire.runtime.source import AgentSource
 from turnwire.runtime.tail import Tail
+from turnwire.session.background import AllWork, still_running
+from turnwire.session.codec import check_asked, decode_all
+from turnwire.session.events import AgentExited, AgentStarted
+from turnwire.session.inputs import AnyInput, Asked, Close, CreateSession, Prompt, Recover
+from turnwire.session.queue import PLACE_GONE, Accepted, queued_bytes
+from turnwire.session.receipts import Chain
+from turnwire.session.state import NO_SETUP, NOTHING, Phase, SessionState, Setup
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+LARGE_PROMPT = 64 * KiB
+"""Size from which a prompt is checked against the bound of all queues. For smaller ones `queue_length` is
+sufficient.
+"""
+
 
 class Fork(NamedTuple):
-    """The session that a new one goes on from."""
+    """The session that a new one continues."""
 
     of: SessionId
     context: str | None = None
-    """Its conversation as text, for an agent that has not had it; else the one that has it makes the fork."""
+    """The conversation as text, for an agent that does not know it; without it the session's own agent makes the
+    fork.
+    """
 
 
 class Node:
-    """Sessions of this process. Make one with `open_node`."""
+    """The sessions of this process. Create one with `open_node`."""
 
-    def __init__(  # noqa: PLR0913  what a node is made of; `open_node` names each
+    def __init__(
         self,
         log: EventLog,
         owners: Owners,
@@ -100,17 +110,16 @@ class Node:
         self._loaded: dict[SessionId, Session] = {}
         self.loaded: Mapping[SessionId, Session] = MappingProxyType(self._loaded)
         """Sessions that are in memory."""
-        self._drivers: dict[SessionId, AgentDriver] = {}
+        self._hosted: dict[SessionId, HostedSession] = {}
         self._opening: dict[SessionId, anyio.Lock] = {}
-        self._placing = Placing(
-            owners, log, clock, opens=self.session, concludes=self._conclude, later=self._come_back
-        )
-        self.elsewhere: Elsewhere | None = None
-        """Sessions that other nodes of the same log have; none if there are no others."""
-        self.agents_here = self.agents = NodeAgents(self._driver, self._pools, clock, limits)
-        """What can be asked of and for a session's agent; `agents_here` refuses sessions of other nodes."""
+        self._placing = Placing(owners, log, clock, opens=self.session, concludes=self._conclude, later=self.reload)
+        self.local = LocalSessions(self, self._find_hosted, clock, limits)
+        """Operations on this node's own sessions; they raise `NotOwner` for others."""
+        self.remote: RemoteSessions | None = None
+        """Sessions of other nodes of the same log; `None` if there are no other nodes."""
+        self.agents = NodeAgents(self, self._pools)
         self.views = KeptViews(log, limits, tasks, is_shared=not bell.is_alone)
-        """Views for those who read them in pages."""
+        """Views for readers that read in pages."""
         self._rules = rules
         self._watch = watch
         self._tails: WeakValueDictionary[SessionId, Tail] = WeakValueDictionary()
@@ -121,7 +130,7 @@ class Node:
 
     @property
     def log(self) -> EventLog:
-        """Where the events of its sessions are."""
+        """The log with the events of the node's sessions."""
         return self._log
 
     @property
@@ -130,23 +139,22 @@ class Node:
 
     @property
     def is_recovering(self) -> bool:
-        """Whether sessions that a crash left open wait for their end."""
+        """True while sessions interrupted by a crash still wait for recovery."""
         return self._placing.is_recovering
 
     async def recovered(self) -> None:
-        """Return once every session that was left open has been looked at."""
+        """Return once recovery of every interrupted session has been tried."""
         await self._placing.recovered()
 
     async def settle(self, session_id: SessionId) -> None:
-        """Let a session that was left open get its end first. For whoever reads the log past the session."""
+        """Recover an interrupted session first. For callers that read the log directly, not through the session."""
         if self._placing.is_owed(session_id):
             await self.session(session_id)
 
-    def join(self, elsewhere: Elsewhere) -> None:
-        """From now on what is wanted of a session that another node has is asked of that one."""
-        self.elsewhere = elsewhere
-        elsewhere.reach = self.reach
-        self.agents = AgentsAnywhere(self._driver, self._pools, self._clock, self._limits, elsewhere, self._tasks)
+    def join(self, remote: RemoteSessions) -> None:
+        """Send operations on sessions of other nodes to those nodes from now on."""
+        remote.join(self.local, self._tasks, self.reach)
+        self.remote = remote
 
     # -- for clients ---------------------------------------------------------------------------------------
 
@@ -161,7 +169,7 @@ class Node:
         title: str | None = None,
         agent_name: AgentName | None = None,
     ) -> SessionId:
-        """A new session, or one that goes on from another; its agent's side is being opened when this returns.
+        """Create a session, new or forked; its agent's side is still being opened when this returns.
 
         Raises `SessionExists`, `LimitExceeded`, `UnknownAgent`; for a fork also `SessionNotFound`, and
         `LocalProtocolError` if no agent has had that session yet.
@@ -170,29 +178,24 @@ class Node:
         session_id = session_id or new_ids.session_id()
         if fork is None or fork.context is not None:
             of, context = (None, None) if fork is None else fork
-            birth = Birth(session_id, cwd, setup, of, context, author, title)
-            await self._create(birth, self._pools.named(agent_name))
+            new = NewSession(session_id, cwd, setup, of, context, author, title)
+            await self._create(new, self._pools.named(agent_name))
             return session_id
-        birth = Birth(session_id, cwd, setup, fork.of, None, author, title)
-        here = partial(self.fork_here, birth)
-        if self.elsewhere is None:
-            await here()
-        else:
-            await self.elsewhere.act(fork.of, here, lambda node: node.fork(birth), repeatable=False)
+        new = NewSession(session_id, cwd, setup, fork.of, None, author, title)
+        await self.at_owner(fork.of, lambda owner: owner.fork(new), repeatable=False)
         return session_id
 
-    async def fork_here(self, birth: Birth) -> None:
-        """A new session that goes on from one of this node, at its agent. Raises `NotOwner`, and as `create`."""
-        assert birth.fork_of is not None, "a fork goes on from something"
+    async def fork(self, new: NewSession, fork_of: SessionId) -> None:
+        """Create a session that continues one of this node, at its agent. Raises `NotOwner`, and as `create`."""
         self._placing.check()
-        state = (await self.session(birth.fork_of)).state
+        state = (await self.session(fork_of)).state
         if state.known_as is None:
-            raise LocalProtocolError("no agent has had this session yet; prompt it first", session_id=birth.fork_of)
-        await self._create(birth, self._pools.of(state.agent_name), state.known_as)
+            raise LocalProtocolError("no agent has had this session yet; prompt it first", session_id=fork_of)
+        await self._create(new, self._pools.of(state.agent_name), state.known_as)
 
-    async def _create(self, birth: Birth, pool: AgentPool, parent: AgentSessionId | None = None) -> None:
-        """Record the session, and let its agent open it; as a fork of `parent`, if that is given."""
-        session_id = birth.session_id
+    async def _create(self, new: NewSession, pool: AgentPool, parent: AgentSessionId | None = None) -> None:
+        """Record the session and start opening it at its agent; as a fork of `parent`, unless that is `None`."""
+        session_id = new.session_id
         if len(self._loaded) >= self._limits.loaded_sessions:
             raise LimitExceeded(
                 "too many sessions are open; close one, or raise the limit", limit="loaded_sessions"
@@ -205,19 +208,19 @@ class Node:
                 CreateSession(
                     at=self._clock.now_ms(),
                     session_id=session_id,
-                    cwd=birth.cwd,
-                    setup=birth.setup,
-                    fork_of=birth.fork_of,
-                    title=birth.title,
-                    author=birth.author,
+                    cwd=new.cwd,
+                    setup=new.setup,
+                    fork_of=new.fork_of,
+                    title=new.title,
+                    author=new.author,
                     agent_name=pool.recorded_name,
-                    context=birth.context,
+                    context=new.context,
                 )
             )
-            self._drivers[session_id].open(parent)
+            self._hosted[session_id].open(parent)
 
     async def _begin_log(self, session_id: SessionId) -> SessionHead:
-        """An empty log; also one that a crash left before its first event. Raises `SessionExists`."""
+        """Create an empty log, or reuse one that a crash left without events. Raises `SessionExists`."""
         try:
             return await self._log.create(session_id)
         except SessionExists:
@@ -230,7 +233,7 @@ class Node:
             return head
 
     async def _is_free(self, session_id: SessionId) -> bool:
-        """Whether nobody else is just making the session."""
+        """Return true unless another node is creating the session now."""
         try:
             await self._placing.claim(session_id)
         except NotOwner:
@@ -238,78 +241,62 @@ class Node:
         return True
 
     async def accept(self, session_id: SessionId, prompt: Prompt) -> tuple[Accepted, Callable[[], None]]:
-        """`submit` for a prompt whose agent is not asked before its client was told: the second part says that.
+        """Submit a prompt. It goes to the agent only after the client has its answer.
 
-        Call it once the answer is written, or cannot be. Raises what `submit` raises.
+        Call the second part of the result once the answer is written, or cannot be. Raises as `submit` does.
         """
-        here = partial(self.accept_here, session_id, prompt)
-        if self.elsewhere is None:
-            return await here()
         check_asked(prompt)
-        return await self.elsewhere.accept(session_id, prompt, here, self.session)
-
-    async def accept_here(self, session_id: SessionId, prompt: Prompt) -> tuple[Accepted, Callable[[], None]]:
-        """`accept` for a session of this node. Raises `NotOwner`."""
-        session = await self.session(session_id)
-        session.hold(prompt.prompt_id)
-
-        def told() -> None:
-            session.answered(prompt.prompt_id)
-
-        try:
-            check_asked(prompt)
-            accepted = cast("Accepted", await self._submit(session, prompt))
-        except BaseException:
-            told()
-            raise
-        return accepted, told
+        if self.remote is None:
+            return await self.local.accept(session_id, prompt)
+        here = partial(self.local.accept, session_id, prompt)
+        return await self.remote.accept(session_id, prompt, here, self.session)
 
     async def submit(self, session_id: SessionId, input: AnyInput) -> object:
-        """Hand an input to a session and give its answer.
+        """Pass an input to a session and return its answer.
 
-        Raises `SessionNotFound`, `NotOwner` and what the session refuses.
+        Raises `SessionNotFound`, `NotOwner` and the session's rejection errors.
         """
-        here = partial(self.submit_here, session_id, input)
-        if self.elsewhere is None:
-            return await here()
         if isinstance(input, Asked):
             check_asked(input)
-        return await self.elsewhere.submit(session_id, input, here, self.session)
+        if self.remote is None:
+            return await self.local.submit(session_id, input)
+        here = partial(self.local.submit, session_id, input)
+        return await self.remote.submit(session_id, input, here, self.session)
 
-    async def submit_here(self, session_id: SessionId, input: AnyInput) -> object:
-        """`submit` for a session of this node. Raises `NotOwner`."""
-        if isinstance(input, Asked):
-            check_asked(input)
-        return await self._submit(await self.session(session_id), input)
+    async def at_owner(
+        self, session_id: SessionId, operation: Callable[[SessionOwner], Awaitable[T]], *, repeatable: bool
+    ) -> T:
+        """Run an operation at the owner of a session, here or at another node. `repeatable`: it may run twice."""
+        if self.remote is None:
+            return await operation(self.local)
+        return await self.remote.at_owner(session_id, operation, repeatable=repeatable)
 
-    async def _submit(self, session: Session, input: AnyInput) -> object:
-        while True:
-            try:
-                return await session.submit(input)
-            except (SessionClosed, NotOwner):
-                # Put away between finding it and asking it: the log brings it back. A closed one says so itself. Or
-                # it was not ours any more, and nothing was stored: whose it is comes out when it is opened.
-                if not session.inbox.is_closed:
-                    raise
-                await anyio.lowlevel.checkpoint()
-            session = await self.session(session.session_id)
+    async def lasting(
+        self, session_id: SessionId, operation: Callable[[SessionOwner], Awaitable[End | None]]
+    ) -> End | None:
+        """Run an operation at the owner of a session, and at each later owner until its end."""
+        if self.remote is None:
+            return await operation(self.local)
+        return await self.remote.lasting(session_id, operation)
 
     async def follow(self, session_id: SessionId, after: Position) -> AsyncGenerator[Page]:
-        """Everything after a position, then whatever comes. Raises `SessionNotFound`, `PositionLost`."""
+        """Yield all events after a position, then new events as they arrive. Raises `SessionNotFound`,
+        `PositionLost`.
+        """
         tail = await self.tail(session_id)
         async for page in follow(self._log, tail, session_id, after, self._limits):
             yield page
 
     async def tail(self, session_id: SessionId) -> Tail:
-        """The ring of the session's newest events. Raises `SessionNotFound`."""
+        """Return the ring of the session's newest events. Raises `SessionNotFound`."""
         tail = self._tails.get(session_id) if self._bell.is_alone else None
-        # Only the session knows whether there will be more.
+        # Only the session knows if there will be more events.
         return (await self.peek(session_id)).tail if tail is None else tail
 
     async def peek(self, session_id: SessionId) -> Readable:
-        """The session for who only reads it; what changes it goes through `submit`. Raises `SessionNotFound`.
+        """Return the session for reading only; changes go through `submit`. Raises `SessionNotFound`.
 
-        Where nodes share the log it is not claimed: one that is not here is read from the log.
+        If nodes share the log the session is not claimed: a session that is not loaded here is read from the log.
         """
         if self._bell.is_alone:
             return await self.session(session_id)
@@ -317,15 +304,15 @@ class Node:
         return await self._shadows.peek(session_id)
 
     def known(self, session_id: SessionId) -> Readable | None:
-        """The same without waiting, of a session that is in memory."""
+        """Return the same for a session in memory, without waiting."""
         return self._loaded.get(session_id) if self._bell.is_alone else self._shadows.known(session_id)
 
     async def reach(self, session_id: SessionId, head: int) -> None:
-        """Return once whoever reads the session here can see this event, which its owner has stored."""
+        """Return once readers of the session on this node can see this event, which its owner has stored."""
         await self._shadows.reach(session_id, head)
 
     async def active(self) -> list[SessionId]:
-        """The sessions in which something may be open: a turn, a prompt that waits, a permission request."""
+        """Return the sessions that may have an open turn, a queued prompt or a pending permission request."""
         found = dict.fromkeys(self._loaded)
         after: SessionId | None = None
         while not self._bell.is_alone and (heads := await self._log.sessions(unsettled_only=True, after=after)):
@@ -334,81 +321,51 @@ class Node:
         return list(found)
 
     async def view(self, session_id: SessionId) -> View:
-        """The session's transcript and latest values, all of it: `look` is quicker. Raises `SessionNotFound`."""
+        """Return the session's complete view: transcript and latest values. `look` is faster. Raises
+        `SessionNotFound`.
+        """
         await self.settle(session_id)
         return await self.views.whole(session_id)
 
     async def newest(self, session_id: SessionId) -> tuple[View, Epoch]:
-        """The view that is kept in memory, and the life of the log it is of; old turns and items are put away.
+        """Return the cached view and its epoch; old turns and items are not in memory.
 
-        It is shared and grows: what is taken of it is taken before the next await.
+        The view is shared and grows: copy the data you need before the next await.
         """
         await self.settle(session_id)
         return await self.views.newest(session_id)
 
     async def look(self, session_id: SessionId, look: Callable[[View], T]) -> T:
-        """What a function finds in the same view, also among what is put away. Raises `SessionNotFound`."""
+        """Return the result of `look` on the same view, with evicted parts loaded as needed. Raises
+        `SessionNotFound`.
+        """
         await self.settle(session_id)
         return await self.views.read(session_id, look)
 
     def still_running(self, state: SessionState) -> AllWork:
-        """What of a session's background work counts as running now."""
-        return still_running(state.work, self._clock.now_ms(), self._limits.unlisted_work_s)
+        """Return the part of a session's background work that counts as running now."""
+        return still_running(state.work, self._clock.now_ms())
 
     async def head(self, session_id: SessionId, *, anew: bool = False) -> SessionHead:
-        """Where the session's log stands; see `EventLog.head`. Raises `SessionNotFound`."""
+        """Return the head of the session's log; see `EventLog.head`. Raises `SessionNotFound`."""
         await self.settle(session_id)
         return await self._log.head(session_id, anew=anew)
 
     async def retain(self, session_id: SessionId, *, keep_events: int) -> int:
-        """Forget all but the newest events; what they folded to is kept. Returns the oldest kept offset."""
-        here = partial(self.retain_here, session_id, keep_events)
-        if self.elsewhere is None:
-            return await here()
-        return await self.elsewhere.act(
-            session_id, here, lambda node: node.retain(session_id, keep_events), repeatable=True
-        )
-
-    async def retain_here(self, session_id: SessionId, keep_events: int) -> int:
-        """`retain` for a session of this node. Raises `NotOwner`."""
-        session = await self.session(session_id)
-        await session.save_snapshot()
-        folded = await self.views.keep(session_id)
-        # The session goes on meanwhile, and a snapshot may not have been kept: only what the log holds counts.
-        kept = await self._log.load_snapshot(session_id, STATE)
-        upto = min(session.head - keep_events, folded, 0 if kept is None else kept_chain(kept).offset)
-        return await self._log.trim(session_id, upto=max(upto, 0))
+        """Trim all but the newest events and return the oldest remaining offset. Their fold is preserved."""
+        return await self.at_owner(session_id, lambda owner: owner.retain(session_id, keep_events), repeatable=True)
 
     async def delete(self, session_id: SessionId) -> None:
         """Remove a session with all its events; followers come to an end. Raises `SessionNotFound`."""
-        here = partial(self.delete_here, session_id)
-        if self.elsewhere is None:
-            await here()
-        else:
-            await self.elsewhere.act(session_id, here, lambda node: node.delete(session_id), repeatable=True)
+        await self.at_owner(session_id, lambda owner: owner.delete(session_id), repeatable=True)
 
-    async def delete_here(self, session_id: SessionId) -> None:
-        """`delete` for a session of this node. Raises `NotOwner`."""
-        await self.submit_here(session_id, Close(at=self._clock.now_ms(), reason="deleted"))
-        async with self._alone(session_id):
-            session = self._loaded.get(session_id)
-            if session is not None:
-                self._put_away(session)
-            self._abandon(session_id)
-            try:
-                await self._log.delete(session_id)
-            finally:
-                # A session that gets this id again is another one, with debts and a ring of its own.
-                self._placing.forget(session_id)
-                self._shadows.end(session_id)
-
-    # -- opening and putting away --------------------------------------------------------------------------
+    # -- opening and unloading -----------------------------------------------------------------------------
 
     async def session(self, session_id: SessionId) -> Session:
-        """The session, opened from the log if need be: this node has it then.
+        """Return the session, opened from the log if needed. This node owns it from then on.
 
-        Raises `SessionNotFound`, and `NotOwner` if another node has it (its `owner` is in the context), or none of
-        its place is there.
+        Raises `SessionNotFound`, and `NotOwner` if another node has it (its `owner` is in the context), or if the
+        session belongs to a place without a node.
         """
         session = self._loaded.get(session_id)
         if session is not None and not self._placing.is_owed(session_id):
@@ -426,7 +383,7 @@ class Node:
             opened = await open_state(self._log, session_id, self._limits, None if debt is None else debt.head)
             session = self._load(opened, opened.state.agent_name)
             if debt is not None:
-                holds = self._drivers[session_id].pool.agent.policy.holds_after_restart
+                holds = self._hosted[session_id].pool.agent.policy.holds_after_restart
                 await self._pay(session, debt.code, holds=debt.code if holds else None)
         except LogUnavailable:
             self._placing.unpaid()
@@ -435,7 +392,7 @@ class Node:
 
     @asynccontextmanager
     async def _alone(self, session_id: SessionId) -> AsyncGenerator[None]:
-        """One at a time creates, opens or deletes a session."""
+        """Serialize creating, opening and deleting a session."""
         lock = self._opening.setdefault(session_id, anyio.Lock())
         try:
             async with lock:
@@ -445,7 +402,7 @@ class Node:
                 self._opening.pop(session_id, None)
 
     async def _pay(self, session: Session, code: str, *, holds: str | None) -> None:
-        """Record what is owed, once. Without it the session is not open: the next one tries again."""
+        """Record the debt, once. If that fails the session is not open, and the next caller tries again."""
         try:
             with anyio.CancelScope(shield=True):
                 await session.submit(Recover(at=self._clock.now_ms(), code=code, holds=holds))
@@ -454,7 +411,7 @@ class Node:
             raise
 
     async def _conclude(self, session_id: SessionId, debt: Debt) -> None:
-        """Record what is owed to a session that no node can host which is there; then it is nobody's again."""
+        """Record the debt of a session that no live node can host, then release it."""
         async with self._alone(session_id):
             opened = await open_state(self._log, session_id, self._limits, debt.head)
             session = self._load(opened, opened.state.agent_name)
@@ -467,7 +424,7 @@ class Node:
             await self._placing.release(session_id)
 
     def _load(self, opened: Opened, agent_name: AgentName | None) -> Session:
-        # It may have been lost since the log was asked.
+        # The incarnation may have ended while the log was read.
         self._placing.check_life()
         parties = Parties.of(opened.state)
         tail = self._tails.setdefault(opened.session_id, Tail(self._limits, opened.epoch, opened.head, parties))
@@ -476,21 +433,20 @@ class Node:
             tail.end()
         session = Session(opened, self._log, tail, self._clock, self._limits)
         session.watch = self._watch or session.watch
-        driver = self._drivers.get(opened.session_id)
-        if driver is None:
-            pool = self._pools.of(agent_name)
-            driver = AgentDriver(
+        hosted = self._hosted.get(opened.session_id)
+        if hosted is None:
+            hosted = HostedSession(
                 opened.session_id,
-                pool,
+                self._pools.of(agent_name),
+                self,
+                self._rules,
                 self._clock,
                 self._tasks,
-                reopen=partial(self._come_back, opened.session_id),
-                view=self.view,
-                requests=ClientRequests(self._tasks, self._limits, own=pool.agent.policy.services),
-                rules=self._rules,
+                self._limits,
             )
-            self._drivers[opened.session_id] = driver
-        driver.attach(session)
+            self._hosted[opened.session_id] = hosted
+        session.perform = hosted.perform
+        hosted.attach(session)
         self._loaded[opened.session_id] = session
         self._shadows.arrived(session)
         self._tasks.start_soon(self._run, session)
@@ -506,10 +462,11 @@ class Node:
             self._abandon(session.session_id)
         except LifeOver:
             self.lose()
-        except Exception:  # whatever it is, other sessions go on
+        except Exception:  # any error: other sessions continue
             extra = {"event": "session_failed", "session": session.session_id}
             logger.exception("a session's loop failed; it is opened anew when next needed", extra=extra)
-            # What was decided and not done is unknown now, so the next opening owes what a restart owes.
+            # Effects that were decided may not have been performed, so the next opening recovers as after a
+            # restart.
             self._placing.failed(session.session_id)
             self._abandon(session.session_id)
         finally:
@@ -518,34 +475,49 @@ class Node:
             self._shadows.left(session)
 
     def _put_away(self, session: Session) -> None:
-        """Forget a session. Without an await, so nobody can hand it anything in between."""
+        """Unload a session. There is no await, so no input can reach it in between."""
         if self._loaded.get(session.session_id) is not session:
             return
         del self._loaded[session.session_id]
-        driver = self._drivers[session.session_id]
-        driver.detach()
-        if not driver.has_agent:
-            del self._drivers[session.session_id]
+        hosted = self._hosted[session.session_id]
+        hosted.detach()
+        if not hosted.has_agent:
+            del self._hosted[session.session_id]
         session.stop()
         self._shadows.left(session)
 
     def _abandon(self, session_id: SessionId) -> None:
-        driver = self._drivers.pop(session_id, None)
-        if driver is not None:
-            driver.abandon()
+        hosted = self._hosted.pop(session_id, None)
+        if hosted is not None:
+            hosted.abandon()
+
+    async def erase(self, session_id: SessionId) -> None:
+        """Remove a closed session of this node with its log."""
+        async with self._alone(session_id):
+            session = self._loaded.get(session_id)
+            if session is not None:
+                self._put_away(session)
+            self._abandon(session_id)
+            try:
+                await self._log.delete(session_id)
+            finally:
+                # A later session with this id is a different one and gets a new debt and ring.
+                self._placing.forget(session_id)
+                self._shadows.end(session_id)
 
     async def _release(self, session_id: SessionId) -> None:
-        """Let anybody have a session that was put away, unless it is back, or an agent serves it."""
+        """Release an unloaded session, unless it has been loaded again or an agent serves it."""
         if self._placing.is_shared:
             async with self._alone(session_id):
-                if session_id not in self._loaded and session_id not in self._drivers:
+                if session_id not in self._loaded and session_id not in self._hosted:
                     await self._placing.release(session_id)
 
-    def _come_back(self, session_id: SessionId) -> None:
+    def reload(self, session_id: SessionId) -> None:
+        """Load a session because its agent sent something; without waiting."""
         self._tasks.start_soon(self._bring_back, session_id)
 
     async def _bring_back(self, session_id: SessionId) -> None:
-        """Open a session because its agent spoke; what it said waits until the log can give the session."""
+        """Open a session because its agent sent something, which waits until the log can load the session."""
         while True:
             try:
                 await self.session(session_id)
@@ -553,7 +525,7 @@ class Node:
             except LogUnavailable:
                 await self._clock.sleep(self._limits.log_retry_s)
             except (NotOwner, LifeOver, ShuttingDown):
-                # It is for another node, or for the next life of this one.
+                # The session belongs to another node, or to this node's next incarnation.
                 self._abandon(session_id)
                 return
             except TurnwireError as error:
@@ -562,60 +534,60 @@ class Node:
                 self._abandon(session_id)
                 return
 
-    async def _driver(self, session_id: SessionId) -> tuple[Session, AgentDriver]:
+    async def _find_hosted(self, session_id: SessionId) -> tuple[Session, HostedSession]:
         session = await self.session(session_id)
-        return session, self._drivers[session_id]
+        return session, self._hosted[session_id]
 
     # -- the node's own tasks ------------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
-        """Put away what nobody has touched for a while, for ever."""
+        """Unload sessions that have not been used for a while, repeatedly."""
         while True:
             await self._clock.sleep(min(self._limits.idle_unload_s, self._limits.agent_idle_s) / 2)
             for session in self._loaded.values():
                 if not session.is_idle or self._is_at_work(session):
-                    # A v2 turn runs without an open request, so only the session knows that its agent works; and
-                    # a prompt that is being stored will want the agent in a moment.
-                    self._drivers[session.session_id].used()
+                    # A v2 turn runs without an open request, so only the session knows that its agent works; and a
+                    # prompt that is being stored will need the agent in a moment.
+                    self._hosted[session.session_id].pool.used(session.session_id)
             await self._pools.recycle()
             now = self._clock.monotonic()
             for session in list(self._loaded.values()):
                 if self._loaded.get(session.session_id) is not session:
-                    continue  # it went while another one was put away
-                is_kept = self._drivers[session.session_id].requests.has_offers or self._is_at_work(session)
+                    continue  # it was unloaded during an await below
+                is_kept = self._hosted[session.session_id].requests.has_offers or self._is_at_work(session)
                 if session.is_idle and not is_kept and now - session.busy_at >= self._limits.idle_unload_s:
                     self._put_away(session)
                     await session.save_snapshot()
                     await self._release(session.session_id)
 
     def _is_at_work(self, session: Session) -> bool:
-        """Whether its agent does something in the background, or one of its children is at work."""
+        """Return true if its agent works in the background, or one of its child sessions is working."""
         return bool(self.still_running(session.state) or session.state.running_children)
 
     def _stop(self) -> None:
-        """End every loop. Sessions are not ended: what is open is owed by the next owner."""
+        """End every loop. Sessions are not closed: the next owner recovers open turns."""
         for session in self._loaded.values():
             session.stop()
 
     # -- other nodes ---------------------------------------------------------------------------------------
 
     async def inherit(self, life: int, *, is_ours: bool = False) -> None:
-        """Take over what a life left unsettled that is gone. `is_ours`: it was an earlier one of this node."""
+        """Take over the unsettled sessions of a dead incarnation. `is_ours`: it was an earlier one of this node."""
         await self._placing.inherit(life, is_ours=is_ours)
 
     async def adopt(self) -> None:
-        """Take over what is of our place, unsettled and free."""
+        """Take over unsettled sessions of this node's place that have no owner."""
         await self._placing.adopt()
 
     async def leave(self) -> list[SessionId]:
-        """Come to no more sessions; gives those that other nodes are waiting for, which is for `let_go`."""
+        """Stop claiming sessions; return those that other nodes wait for, to be passed to `let_go`."""
         await self._placing.leave()
         return list(self._placing.held) if self._placing.is_shared else []
 
     async def let_go(self, session_id: SessionId) -> bool:
-        """Leave a session to other nodes, if nothing is at work for it. Its agent is left, too.
+        """Release a session to other nodes, unless it is working. Its agent is disconnected as well.
 
-        False if something is just being stored for it: what comes of that is not known yet, so ask again.
+        Return false if an input is being stored: its result is not known yet, so call again.
         """
         if not self._placing.is_shared:
             return True
@@ -627,7 +599,7 @@ class Node:
                 if session.state.turn is not None or self._is_at_work(session):
                     return True
                 self._put_away(session)
-            # Before anything is waited for: an agent that speaks now would bring the session back.
+            # Before the first await: a message from the agent would load the session again.
             self._abandon(session_id)
             if session is not None:
                 await session.save_snapshot()
@@ -635,7 +607,7 @@ class Node:
             return True
 
     def lose(self) -> None:
-        """This life is over, and others may act for its sessions: end all agents and loops, now.
+        """End all agents and loops now: this incarnation is over, and other nodes may act for its sessions.
 
         Nothing is recorded. From here on `session` raises `LifeOver`.
         """
@@ -643,29 +615,97 @@ class Node:
         self._pools.kill()
         self._stop()
         self._loaded.clear()
-        for session_id in list(self._drivers):
+        for session_id in list(self._hosted):
             self._abandon(session_id)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Recover and keep house until the end."""
+        """Recover sessions and run the background tasks until the end."""
         if await self._placing.list_owed():
             self._tasks.start_soon(self._placing.run)
         self._tasks.start_soon(self._sweep)
         try:
             yield
         finally:
-            # First of all, so that no session takes the end of its agent for news and starts what waits.
+            # Do this first, so that no session treats the end of its agent as an event and starts a queued prompt.
             self._stop()
-            # The log goes on, and hears the others.
+            # The log stays open and still receives notifications from other nodes.
             self._bell.set_follower(None)
             self._tasks.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
                 await self._pools.aclose()
 
 
+class LocalSessions(LocalAgents):
+    """The sessions of this node. Implements `SessionOwner` and the submissions of this node's clients."""
+
+    def __init__(self, node: Node, find: Find, clock: Clock, limits: Limits) -> None:
+        super().__init__(find, clock, limits)
+        self._node = node
+
+    async def submit(self, session_id: SessionId, input: AnyInput) -> object:
+        """Pass an input to a session and return its answer. Raises `NotOwner` and the session's rejection
+        errors.
+        """
+        while True:
+            session = await self._node.session(session_id)
+            if isinstance(input, Prompt) and len(input.content) >= LARGE_PROMPT:
+                self._check_queued_bytes(session.state, input)
+            try:
+                return await session.submit(input)
+            except (SessionClosed, NotOwner):
+                # The session was unloaded after it was found: reopen it from the log. A closed session reports that
+                # itself. Or another node has claimed it and nothing was stored: opening it names that node.
+                if not session.inbox.is_closed:
+                    raise
+                await anyio.lowlevel.checkpoint()
+
+    async def accept(self, session_id: SessionId, prompt: Prompt) -> tuple[Accepted, Callable[[], None]]:
+        """Submit a prompt that goes to the agent only after the second part of the result is called."""
+        session = await self._node.session(session_id)
+        session.hold(prompt.prompt_id)
+        acknowledge = partial(session.answered, prompt.prompt_id)
+        try:
+            accepted = cast("Accepted", await self.submit(session_id, prompt))
+        except BaseException:
+            acknowledge()
+            raise
+        return accepted, acknowledge
+
+    def _check_queued_bytes(self, state: SessionState, input: Prompt) -> None:
+        """Raise `QueueTooLarge` for a prompt that would be queued, if the queued prompts of all sessions use too
+        much memory.
+        """
+        if state.turn is None and not state.queue and state.held is None:
+            return
+        waiting = sum(queued_bytes(each.state) for each in self._node.loaded.values())
+        if waiting + len(input.content) > self._limits.all_queue_bytes:
+            raise QueueTooLarge(
+                "the queued prompts of all sessions are too large together; wait for turns to end",
+                limit=self._limits.all_queue_bytes,
+            )
+
+    async def fork(self, new: NewSession) -> None:
+        assert new.fork_of is not None, "a fork continues a session"
+        await self._node.fork(new, new.fork_of)
+
+    async def retain(self, session_id: SessionId, keep_events: int) -> int:
+        node = self._node
+        session = await node.session(session_id)
+        await session.save_snapshot()
+        folded = await node.views.keep(session_id)
+        # The session continues meanwhile, and saving a snapshot may have failed: only the log's content counts.
+        stored = await node.log.load_snapshot(session_id, STATE)
+        upto = min(session.head - keep_events, folded, 0 if stored is None else kept_chain(stored).offset)
+        return await node.log.trim(session_id, upto=max(upto, 0))
+
+    async def delete(self, session_id: SessionId) -> None:
+        await self.submit(session_id, Close(at=self._clock.now_ms(), reason="deleted"))
+        await self._node.erase(session_id)
+
+
 @asynccontextmanager
-async def open_node(  # noqa: PLR0913  all but two have a default
+async def open_node(
     log: EventLog,
     agents: AgentSource | Sequence[HostedAgent],
     *,
@@ -677,12 +717,12 @@ async def open_node(  # noqa: PLR0913  all but two have a default
     watch: Watch | None = None,
     bell: Bell | None = None,
 ) -> AsyncGenerator[Node]:
-    """A running node over a log, which it recovers. On exit its tasks end; the log stays the caller's to close.
+    """Run a node over a log and recover its sessions. On exit its tasks end; the caller closes the log.
 
-    `agents`: those it hosts, the default one first; or the source of the only one, for which `policy` is. `owners`:
-    who has which session, if other nodes use the log too.
-    `rules` answer permission requests of agents before users are asked; `watch` hears every batch of events once it
-    is seen. `bell`: that of a log which several nodes share.
+    `agents`: the hosted agents, the default one first; or the source of the only one, with `policy`. `owners`: the
+    ownership of sessions, if other nodes use the log as well. `rules` answer permission requests of agents before
+    users are asked; `watch` receives every batch of events after it is published. `bell`: the notifications of a
+    shared log.
     """
     mark_asyncio()
     clock, limits = clock or SystemClock(), limits or Limits()
@@ -698,9 +738,9 @@ async def open_node(  # noqa: PLR0913  all but two have a default
 
 
 async def opening_failure(node: Node, session_id: SessionId) -> AgentError | None:
-    """Wait until the agent has a new session, or cannot have it; then why, as the log tells it.
+    """Wait until the agent has opened a new session or failed; return the failure as recorded in the log, if any.
 
-    Whoever asks puts a bound around it. Raises `SessionNotFound`.
+    The caller sets a timeout. Raises `SessionNotFound`.
     """
     start = start_of((await node.head(session_id)).epoch)
     async with aclosing(node.follow(session_id, start)) as pages:

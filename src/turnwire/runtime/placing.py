@@ -1,15 +1,15 @@
-"""Which sessions this node has: how it comes to them, and how it lets them go.
+"""The sessions that this node has: how it acquires and releases them.
 
-A node that has its log alone has all of them; what the process before it left open is listed at its start. Where
-nodes share a log (`turnwire.log.owners`), a session is claimed before it is opened, and released when it is put
-away. In both cases a session that comes here is first told what became of its last owner (`Recover`), once.
+A node with an unshared log has all sessions; those that the previous process left open are listed on start. If
+nodes share a log (`turnwire.log.owners`), a session is claimed before it is opened and released when it is
+unloaded. In both cases an acquired session first records the fate of its last owner (`Recover`), once.
 
-What a life left unsettled that is gone is taken over without anybody asking, some sessions at a time, so that the
-nodes that are left share the work. One of our own place goes on here. Of another place this node is the *trustee*:
-it records what is owed, holds the queue and lets the session go. Its queue goes on once a node of its place is
-there, which finds it unsettled and free, and adopts it.
+The unsettled sessions of a dead incarnation are taken over without a request, in batches, so that the remaining
+nodes share the work. A session of this node's place continues here. For a session of another place this node is the
+*trustee*: it records the debt, holds the queue and releases the session. The queue continues once a node of that
+place is running, which finds the session unsettled and free and adopts it.
 
-No answer of the database is relied upon: who heard none looks later for what is ours and was not told so.
+Database answers are not relied upon: a node that missed one looks later for sessions it may own without knowing.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ from typing import Final, NamedTuple
 
 import anyio
 
-from turnwire.core.ending import NODE_LOST, RESTARTED
+from turnwire.clock import Clock
 from turnwire.errors import LifeOver, LogError, LogUnavailable, NotOwner, ShuttingDown, TurnwireError
 from turnwire.ids import SessionId
 from turnwire.log.base import EventLog, SessionHead
 from turnwire.log.owners import Claim, Owners
-from turnwire.runtime.clock import Clock
+from turnwire.session.ending import NODE_LOST, RESTARTED
 
 logger = logging.getLogger(__name__)
 
 RECOVERED_AT_ONCE: Final = 64
-"""Sessions that are recovered side by side: as many as share one commit of the log."""
+"""Sessions that are recovered in parallel: as many as share one commit of the log."""
 TAKEN_AT_ONCE: Final = 32
-"""Sessions that are taken over with one statement. What one node takes the others need not."""
+"""Sessions that are taken over with one statement; the other nodes need not take over the same ones."""
 LOOKED_EVERY_S: Final = 0.5
-"""How soon it is found what a life has left that was declared gone, or what a drain or a trustee has let go."""
+"""Interval of the search for sessions of a dead incarnation, and for those a drain or a trustee has released."""
 
 
 class Standing(Enum):
-    """What this node may do."""
+    """The permissions of this node."""
 
     SERVING = auto()
     LEAVING = auto()
-    """It ends what it has, and comes to nothing new."""
+    """It finishes its sessions and acquires no new ones."""
     LOST = auto()
-    """Its life is over: others may act for its sessions."""
+    """Its incarnation is over: other nodes may act for its sessions."""
 
 
 class Debt(NamedTuple):
-    """What a session has to be told that comes here."""
+    """The record that an acquired session still needs."""
 
     code: str
-    """What became of its last owner."""
+    """The fate of its last owner."""
     head: SessionHead | None = None
-    """Where its log stands, if that is known."""
+    """The head of its log, if known."""
 
 
 class Placing:
-    """The sessions that a node has. It opens none itself: `opens` and `concludes` are the node's."""
+    """The sessions that a node has. It opens none itself: it calls the node's `opens` and `concludes`."""
 
     def __init__(
         self,
@@ -70,7 +70,9 @@ class Placing:
         concludes: Callable[[SessionId, Debt], Awaitable[None]],
         later: Callable[[SessionId], None],
     ) -> None:
-        """`concludes` records what is owed to a session of another place. `later` opens one once the log can."""
+        """`concludes` records the debt of a session of another place. `later` opens a session once the log is
+        available.
+        """
         self._owners = owners
         self._log = log
         self._clock = clock
@@ -79,27 +81,27 @@ class Placing:
         self._later = later
         self._standing = Standing.SERVING
         self._held: set[SessionId] = set()
-        """Sessions that are ours, and what was owed to them has been paid."""
+        """Sessions of this node without a debt."""
         self._owed: dict[SessionId, Debt] = {}
-        """Sessions that are ours, and what is owed to them has not been paid yet."""
+        """Sessions of this node with a debt."""
         self._failed: set[SessionId] = set()
         """Sessions whose loop failed here: no other node is to blame."""
         self._unconcluded: dict[SessionId, str] = {}
-        """Sessions of other places that are ours, to which could not be recorded what is owed."""
+        """Sessions of other places that this node owns because their debt could not be recorded."""
         self._is_unsure = False
-        """Something may be ours of which we have not heard, or is ours and could not be opened."""
+        """This node may own a session without knowing, or owns one that could not be opened."""
         self._recovered = anyio.Event()
 
-    # -- what the node asks before it acts -------------------------------------------------------------------
+    # -- checks and claims -----------------------------------------------------------------------------------
 
     @property
     def is_shared(self) -> bool:
-        """Whether other nodes use this log."""
+        """True if other nodes use this log."""
         return not self._owners.is_sole
 
     @property
     def held(self) -> Collection[SessionId]:
-        """Sessions that came here and were not let go."""
+        """Sessions that this node has acquired and not released."""
         return self._held
 
     @property
@@ -107,26 +109,26 @@ class Placing:
         return not self._recovered.is_set()
 
     async def recovered(self) -> None:
-        """Return once all that was left open when this node began has been looked at."""
+        """Return once recovery of every session left open before this node's start has been tried."""
         await self._recovered.wait()
 
     def is_owed(self, session_id: SessionId) -> bool:
-        """Whether the session has yet to be told what became of its last owner."""
+        """Return true if the fate of the session's last owner is not recorded yet."""
         return session_id in self._owed
 
     def check_life(self) -> None:
-        """Whether this node may act for what it has. Raises `LifeOver`."""
+        """Raise `LifeOver` if this node may not act for its sessions any more."""
         if self._standing is Standing.LOST:
             raise LifeOver("this node was cut off, and others have its sessions; ask again")
 
     def check(self) -> None:
-        """Whether this node may come to a session. Raises `LifeOver`, `ShuttingDown`."""
+        """Raise `LifeOver` or `ShuttingDown` if this node may not acquire sessions."""
         self.check_life()
         if self._standing is Standing.LEAVING:
             raise ShuttingDown("this node is about to stop; ask again, another one answers")
 
     async def claim(self, session_id: SessionId) -> Debt | None:
-        """Make a session ours that is to be opened; gives what it has to be told, none if it was ours before.
+        """Claim a session that is to be opened; return its debt, or `None` if this node had it already.
 
         Raises `NotOwner`, whose context may name the `owner`, `SessionNotFound`, and as `check` does.
         """
@@ -146,32 +148,32 @@ class Placing:
 
     @property
     def _lost_by(self) -> str:
-        """What became of an owner that nobody can name: at our start it was most likely we ourselves."""
+        """The fate of an unknown owner: during our start it was most likely this node."""
         return RESTARTED if self.is_recovering else NODE_LOST
 
     def paid(self, session_id: SessionId) -> None:
-        """The session is open, or made, and owes nothing of old."""
+        """The session is open or was created, and its debt is recorded."""
         self._held.add(session_id)
         self._owed.pop(session_id, None)
         self._failed.discard(session_id)
 
     def unpaid(self) -> None:
-        """A session could not be opened, though it may be ours."""
+        """A session could not be opened, though this node may own it."""
         self._is_unsure = True
 
     def failed(self, session_id: SessionId) -> None:
-        """The session's loop failed: the next opening owes what a restart owes."""
+        """The session's loop failed: the next opening recovers as after a restart."""
         self._held.discard(session_id)
         self._failed.add(session_id)
 
     def forget(self, session_id: SessionId) -> None:
-        """The session is deleted, or another node's."""
+        """The session is deleted, or belongs to another node."""
         self._held.discard(session_id)
         self._owed.pop(session_id, None)
         self._failed.discard(session_id)
 
     async def release(self, session_id: SessionId) -> None:
-        """Let anybody have a session that was put away. One that cannot be told of stays ours, and idle."""
+        """Release a session that was unloaded. If the log cannot be reached it stays ours, and idle."""
         if self.is_shared and session_id in self._held:
             self.forget(session_id)
             try:
@@ -181,7 +183,7 @@ class Placing:
                 logger.warning("a session could not be released", extra=extra)
 
     async def leave(self) -> None:
-        """Come to nothing new: this node is about to stop."""
+        """Acquire no more sessions: this node is about to stop."""
         if self.is_shared and self._standing is Standing.SERVING:
             self._standing = Standing.LEAVING
             try:
@@ -191,15 +193,15 @@ class Placing:
                 logger.warning("other nodes could not be told that this one stops", extra=extra)
 
     def lose(self) -> None:
-        """This life is over."""
+        """This incarnation is over."""
         self._standing = Standing.LOST
         self._held.clear()
         self._owed.clear()
 
-    # -- what is taken over without anybody asking ------------------------------------------------------------
+    # -- recovery and takeover --------------------------------------------------------------------------------
 
     async def list_owed(self) -> bool:
-        """Note what the process before this one left open. False if there is nothing to `run` for."""
+        """List the sessions that the previous process left open. Return false if there is nothing to `run` for."""
         if self.is_shared:
             return True
         after: SessionId | None = None
@@ -211,7 +213,7 @@ class Placing:
         return bool(self._owed)
 
     async def run(self) -> None:
-        """Recover what is owed; where nodes share the log, look for more for ever."""
+        """Recover sessions with a debt; if nodes share the log, keep looking for more."""
         if not self.is_shared:
             await self._recover(list(self._owed))
             self._recovered.set()
@@ -245,13 +247,13 @@ class Placing:
             await self._find_unheard()
 
     async def inherit(self, life: int, *, is_ours: bool = False) -> None:
-        """Take over what a life left unsettled that is gone. `is_ours`: it was an earlier one of this node."""
+        """Take over the unsettled sessions of a dead incarnation. `is_ours`: it was an earlier one of this node."""
         code = RESTARTED if is_ours else NODE_LOST
         while self._standing is Standing.SERVING and (claims := await self._owners.steal(life, TAKEN_AT_ONCE)):
             await self._take_over(claims, code)
 
     async def adopt(self) -> None:
-        """Take over what is of our place, unsettled and free."""
+        """Take over unsettled sessions of this node's place that have no owner."""
         while self._standing is Standing.SERVING and (claims := await self._owners.adopt(TAKEN_AT_ONCE)):
             await self._take_over(claims, self._lost_by)
 
@@ -273,7 +275,7 @@ class Placing:
             _not_recovered(session_id, error)
 
     async def _recover(self, session_ids: Collection[SessionId]) -> None:
-        """Open all of them; opening pays what is owed."""
+        """Open all of them; opening records the debt."""
         waiting = iter(session_ids)
         async with anyio.create_task_group() as tasks:
             for _ in range(min(RECOVERED_AT_ONCE, len(session_ids))):
@@ -287,11 +289,13 @@ class Placing:
                 self._later(session_id)
             except TurnwireError as error:
                 _not_recovered(session_id, error)
-                # It is read as it was left: nothing better will come.
+                # It is read in its last state: another attempt would not help.
                 self._owed.pop(session_id, None)
 
     async def _find_unheard(self) -> None:
-        """Open what is ours, unsettled and not held: the answer that gave it to us was lost, or opening failed."""
+        """Open sessions that this node owns, that are unsettled and not held: the reply to the claim was lost, or
+        opening failed.
+        """
         after: SessionId | None = None
         while heads := await self._log.sessions(unsettled_only=True, after=after):
             after = heads[-1].session_id
@@ -304,7 +308,7 @@ class Placing:
             if await self._owners.owner(session_id) == self._owners.life:
                 await self._opens(session_id)
         except NotOwner:
-            # It is of another place, and was to be concluded. A node of that place does it.
+            # It belongs to another place, and its debt was to be recorded here. A node of that place will do it.
             await self._owners.release(session_id)
         except LogUnavailable:
             raise

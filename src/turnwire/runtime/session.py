@@ -1,24 +1,25 @@
-"""The one loop: a session's inputs become events in its log, and only then are seen and acted upon.
+"""The session loop: inputs become events in the log, and only then are published and acted upon.
 
-What waits in the inbox is decided, appended, evolved, published, answered and performed, in this order. Never waits
-for a peer. Never shows or does what is not stored.
+The inbox's content is decided, appended, evolved, published, answered and performed, in this order. The loop never
+waits for a peer. It never shows or performs anything that is not stored.
 
 Theory of operation
 -------------------
-Everything that waits in the inbox is decided as one batch over one draft, appended in one go and published in one
-go. So a burst costs a handful of commits, and a lone input is not delayed by any timer. The draft folds the state
-ahead of the log; the session adopts that state only after the append, so a failed append leaves it as it was.
+Everything in the inbox is decided as one batch over one draft, appended in one transaction and published at once.
+So a burst of inputs costs a handful of commits, and a single input is not delayed by any timer. The draft folds the
+state ahead of the log; the session adopts that state only after the append, so a failed append changes nothing.
 
-    S1  Recorded before shown: `publish` and replies follow the append of the events they speak of.
+    S1  Recorded before shown: `publish` and replies follow the append of the events they refer to.
     S2  Recorded before done: effects follow the append of the events that explain them.
-    S3  An input is refused alone: what is wrong with one never touches its neighbours in the batch.
-    S4  The log is the truth: when an append fails, the session asks the log what it holds. Nothing stored means
-        clients hear the failure and what the agent said is tried again until it is stored; everything stored means
-        only the acknowledgement was lost; anything else means that somebody else owns the session now, which an
-        engine with owners says itself (`NotOwner`): then nothing was stored.
-    S5  Told before done: while a prompt's answer is being written to its client (`hold`), the agent is not asked.
-    S6  A place is a place: what the agent said that is in no log is handed on when everything before it is
-        published, with the offset that it stands behind (`Place`).
+    S3  An input is rejected alone: an error in one never affects the other inputs of the batch.
+    S4  The log is the truth: when an append fails, the session reads the log. If nothing is stored, clients receive
+        the failure and agent inputs are retried until they are stored. If everything is stored, only the
+        acknowledgement was lost. Anything else means that another node owns the session now. An engine with owners
+        reports that itself (`NotOwner`): then nothing was stored.
+    S5  Answered before done: while a prompt's answer is being written to its client (`hold`), the prompt is not
+        sent to the agent.
+    S6  Order holds for frames that no log stores: each is passed on when every event before it is published,
+        with the offset of the last of them (`Barrier`).
 """
 
 from __future__ import annotations
@@ -32,14 +33,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import anyio
 from anyio.lowlevel import checkpoint
 
-from turnwire.core.codec import encode_all, encode_state
-from turnwire.core.decide import take
-from turnwire.core.draft import Draft
-from turnwire.core.effects import OF_A_TURN, AnyEffect
-from turnwire.core.events import RELAXED, AnyEvent
-from turnwire.core.inputs import AgentPieces, AnyInput, Detach
-from turnwire.core.receipts import Chain
-from turnwire.core.state import STATE_VERSION, Phase, SessionState, find_turn
+from turnwire.clock import Clock
 from turnwire.errors import (
     AppendConflict,
     LifeOver,
@@ -54,40 +48,40 @@ from turnwire.errors import (
 from turnwire.ids import Epoch, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, Snapshot
-from turnwire.runtime.clock import Clock
 from turnwire.runtime.tail import Tail
+from turnwire.session.codec import encode_all, encode_state
+from turnwire.session.decide import take
+from turnwire.session.draft import Draft
+from turnwire.session.effects import OF_A_TURN, AnyEffect
+from turnwire.session.events import RELAXED, AnyEvent
+from turnwire.session.inputs import AgentPieces, AnyInput, Barrier, Detach
+from turnwire.session.receipts import Chain, seal
+from turnwire.session.state import STATE_VERSION, Phase, SessionState, find_turn
 
 STATE = "state"
 """Name of the snapshot that holds a session's state."""
 
 MOST_PAUSES = 256
-"""Rounds of the loop that a batch leaves to those who tell readers of it: the session waits for no reader."""
+"""Event loop rounds that a batch yields to the tasks that notify readers of it. The session waits for no reader."""
 
 Watch: TypeAlias = Callable[[SessionId, Sequence[AnyEvent]], None]
-"""Hears what was published. Must not wait and must not raise."""
+"""Receives published events. Must not wait and must not raise."""
 
 logger = logging.getLogger(__name__)
 
 Reply: TypeAlias = asyncio.Future[object]
 
 
-class Place(NamedTuple):
-    """The place of something that the agent said and no log has: a request to its client, a notification."""
-
-    reached: Callable[[int], None]
-    """Hears the offset of the last event before it, once that can be seen. Must not wait and must not raise."""
-
-
-Entry: TypeAlias = tuple[AnyInput | Place, Reply | None]
+Entry: TypeAlias = tuple[AnyInput | Barrier, Reply | None]
 
 
 class Inbox:
-    """Everything that happens to one session, oldest first. What it took it never drops.
+    """The inputs of one session, oldest first. It never drops an accepted input.
 
-    Bounded twice: the agent's reader waits for room, so a flood fills the pipe and not our memory; clients have
-    room of their own and are refused beyond it, so a flood cannot keep a cancel out either. Pieces that came in one
-    input count as that many, and are not taken apart: a bound may be passed by what one of these has too many. The
-    agent's reader looks for room behind each part of a burst, so what waits is less than its bound and one part.
+    It has two bounds. The agent's reader waits for room, so a flood fills the pipe and not our memory. Clients have
+    a separate bound and are rejected beyond it, so a flood cannot block a cancel either. Chunks that came in one
+    input count one by one but are not split: the last such input may exceed the bound. The agent's reader checks
+    for room after each part of a batch, so the agent's queued inputs stay below the bound plus one part.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -95,7 +89,7 @@ class Inbox:
         self._entries: deque[Entry] = deque()
         self._replies = 0
         self._said = 0
-        """What of it nobody waits for, pieces one by one."""
+        """Queued agent inputs; every chunk of a batch counts."""
         self._wanted: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self.is_closed = False
@@ -103,17 +97,19 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def put(self, input: AnyInput | Place) -> None:
-        """Take an input that nobody waits for: the agent's words, deadlines. The caller then awaits `room`."""
+    def put(self, input: AnyInput | Barrier) -> None:
+        """Enqueue an input without a reply: agent messages and deadlines. The caller then awaits `room`."""
         self._entries.append((input, None))
         self._said += len(input.updates) if isinstance(input, AgentPieces) else 1
         self._wake()
 
     def ask(self, input: AnyInput) -> Reply:
-        """Take a client's input; its reply holds the answer or refusal. Raises `LimitExceeded`, `SessionClosed`."""
+        """Enqueue a client's input and return its reply, the answer or rejection. Raises `LimitExceeded`,
+        `SessionClosed`.
+        """
         if self.is_closed:
             raise SessionClosed("the session is being put away; ask again")
-        # Who leaves has nobody to try again for it, and would be attached for ever. Each leaves once.
+        # A client that disconnects cannot retry and would stay attached forever. Each client detaches only once.
         if self._replies >= self._limits.client_inputs and not isinstance(input, Detach):
             raise LimitExceeded("too many requests wait for this session; try again", limit="client_inputs")
         reply: Reply = asyncio.get_running_loop().create_future()
@@ -123,21 +119,21 @@ class Inbox:
         return reply
 
     async def room(self) -> None:
-        """Return once the agent's share is below its bound. Cancel-safe."""
+        """Return once the number of agent inputs is below its bound. Cancel-safe."""
         while self._said >= self._limits.agent_inputs and not self.is_closed:
             if self._room is None or self._room.done():
                 self._room = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._room)
 
     async def take(self) -> list[Entry]:
-        """All that waits, up to one batch; waits for the first. Cancel-safe."""
+        """Dequeue all inputs, up to one batch; wait for the first. Cancel-safe."""
         while not self._entries:
             wanted = self._wanted = asyncio.get_running_loop().create_future()
             await wanted
         return self.take_nowait()
 
     def take_nowait(self) -> list[Entry]:
-        """What waits now, up to one batch; may be nothing."""
+        """Dequeue the inputs that are queued now, up to one batch; possibly none."""
         entries, most = self._entries, self._limits.batch_inputs
         if self._said + self._replies <= most:
             batch = list(entries)
@@ -159,14 +155,14 @@ class Inbox:
         return batch
 
     def refuse_clients(self, error: TurnwireError) -> None:
-        """Answer what clients wait for with an error. What the agent said stays."""
+        """Answer all queued client inputs with an error. Agent inputs stay queued."""
         for _, reply in self._entries:
             _refuse(reply, error)
         self._entries = deque(each for each in self._entries if each[1] is None)
         self._replies = 0
 
     def close(self) -> None:
-        """Take no more from clients, and let nobody wait for room."""
+        """Reject further client inputs, and release all callers that wait for room."""
         self.is_closed = True
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
@@ -180,18 +176,18 @@ class Inbox:
 
 
 class Opened(NamedTuple):
-    """A session as the log gave it."""
+    """A session as loaded from the log."""
 
     session_id: SessionId
     epoch: Epoch
     state: SessionState
     head: int
     chain: Chain
-    """Of its receipts, up to the head."""
+    """Chain of receipts, up to the head."""
 
 
 class Readable(Protocol):
-    """A session for who only reads it, wherever its loop runs. It goes on: what is taken of it is of now."""
+    """A session for readers, wherever its loop runs. It changes over time: each attribute is the current value."""
 
     @property
     def session_id(self) -> SessionId: ...
@@ -199,12 +195,12 @@ class Readable(Protocol):
     def epoch(self) -> Epoch: ...
     @property
     def state(self) -> SessionState:
-        """What its events come to, up to `head`."""
+        """The fold of its events up to `head`."""
         ...
 
     @property
     def head(self) -> int:
-        """Its newest event that can be seen here."""
+        """The newest event that is visible here."""
         ...
 
     @property
@@ -212,7 +208,7 @@ class Readable(Protocol):
 
 
 class Session:
-    """One session's loop. `run` is its only task; everything else hands over to it."""
+    """One session's loop. `run` is its only task; all other methods pass work to it."""
 
     def __init__(self, opened: Opened, log: EventLog, tail: Tail, clock: Clock, limits: Limits) -> None:
         self.session_id = opened.session_id
@@ -220,17 +216,17 @@ class Session:
         self.state = opened.state
         self.head = opened.head
         self.chain = opened.chain
-        """Of its receipts, up to the head."""
+        """Chain of receipts, up to the head."""
         self.inbox = Inbox(limits)
         self.tail = tail
         self.perform: Callable[[AnyEffect], None] = _nothing
-        """Carries out an effect; hands over and returns."""
+        """Performs an effect; enqueues it and returns."""
         self.busy_at = clock.monotonic()
-        """When the session last did something."""
+        """Time of the session's last activity."""
         self.watch: Watch = _unwatched
-        """Hears every batch of events right after it was published."""
+        """Receives every batch of events right after it was published."""
         self._unanswered: dict[PromptId, list[AnyEffect]] = {}
-        """What is to be done for prompts whose client has not been answered yet."""
+        """Deferred effects of prompts whose client has not been answered yet."""
         self._log = log
         self._clock = clock
         self._limits = limits
@@ -240,41 +236,46 @@ class Session:
 
     @property
     def is_at_rest(self) -> bool:
-        """Nothing waits and nothing is being done: `state` is what the next input meets."""
+        """True if no input is queued or being processed: `state` is the state that the next input meets."""
         return not (self._is_working or len(self.inbox))
 
     @property
     def is_idle(self) -> bool:
-        """It is at rest, and nothing is owed."""
+        """True if it is at rest and settled: no turn is open and no prompt is queued."""
         return self.is_at_rest and not self.state.unsettled
 
     def stop(self) -> None:
-        """End the loop. Only for a session at rest: what waits is refused, what is being stored may be shown."""
+        """End the loop. Only for a session at rest: queued inputs are rejected, a batch being stored may still be
+        published.
+        """
         self.inbox.close()
         self._scope.cancel()
 
     async def submit(self, input: AnyInput) -> object:
-        """What a client wants: its answer, once it is stored. Raises the refusal, or the failure of the log.
+        """Enqueue a client's input and return its answer once it is stored. Raises the rejection, or the log's
+        failure.
 
-        If the caller is cancelled, the input may still be taken.
+        If the caller is cancelled, the input may still be accepted.
         """
         return await self.inbox.ask(input)
 
     def hold(self, prompt_id: PromptId) -> None:
-        """Do nothing for this prompt before `answered`: its client shall hear of it first (S5)."""
+        """Defer the effects of this prompt until `answered`: its client is answered first (S5)."""
         self._unanswered[prompt_id] = []
 
     def answered(self, prompt_id: PromptId) -> None:
-        """The client has its answer, or has left. What waits is done, unless the turn is over, or this loop is.
+        """The client has its answer or has disconnected. Perform deferred effects, unless the turn or this loop is
+        over.
 
-        Then the session was put away, or another node has it, and whoever opens it does what is owed.
+        If the loop is over, the session was unloaded or another node has it, and its next owner recovers the
+        effects.
         """
         for effect in self._unanswered.pop(prompt_id, ()):
             if not self.inbox.is_closed and find_turn(self.state, prompt_id) is not None:
                 self.perform(effect)
 
     async def run(self) -> None:
-        """Take batches for ever. A failure that is not the input's own ends the session's loop, not the node."""
+        """Process batches forever. A failure other than an input's own ends the session's loop, not the node."""
         batch: list[Entry] = []
         refusal: TurnwireError = LogUnavailable("the session stopped before this was taken; ask again")
         try:
@@ -284,14 +285,14 @@ class Session:
                     self._is_working = True
                     await self._settle(batch)
                     self._is_working, batch = False, []
-                    # A log may have stored it without a pause, and there is no other here. Whoever is just being
-                    # told of it is told first, or a burst would leave all its readers behind the ring.
+                    # A log may have stored the batch without yielding, and the loop has no other yield. Let the
+                    # readers that are being notified run first, or a burst would leave all of them behind the ring.
                     pauses = 0
                     while pauses < MOST_PAUSES and (self.tail.walks or (len(self.inbox) and not pauses)):
                         pauses += 1
                         await checkpoint()
         except (NotOwner, LifeOver) as error:
-            # Nothing of it was stored, so whoever asked may ask the owner.
+            # Nothing of the batch was stored, so clients may ask the owner.
             refusal = error
             raise
         finally:
@@ -302,18 +303,18 @@ class Session:
                 batch = self.inbox.take_nowait()
 
     async def _settle(self, batch: list[Entry]) -> None:
-        draft, answers, places = self._decide(batch)
+        draft, answers, barriers = self._decide(batch)
         while draft.events and not await self._append(draft, answers):
-            # What clients asked has been refused; the rest are facts, tried again with what came since. In place,
-            # so that `run` knows who waits if the loop ends here.
+            # Client inputs have been rejected; the rest are facts, retried together with new inputs. In place, so
+            # that `run` knows the waiting clients if the loop ends here.
             batch[:] = [(input, reply) for input, reply in batch if reply is None]
             await self._clock.sleep(self._limits.log_retry_s)
             batch.extend(self.inbox.take_nowait())
-            draft, answers, places = self._decide(batch)
-        # Nothing waits from here to the effects, so nobody sees a state without its events or the reverse.
+            draft, answers, barriers = self._decide(batch)
+        # There is no await from here to the effects, so no reader sees a state without its events or the reverse.
         self.state = draft.state
-        for place, offset in places:
-            place.reached(offset)
+        for barrier, offset in barriers:
+            barrier.reached(offset)
         for reply, answer in answers:
             if not reply.done():
                 reply.set_result(answer)
@@ -330,10 +331,10 @@ class Session:
     def _decide(self, batch: list[Entry]) -> _Decided:
         draft = Draft(self.state, self.head, self._limits)
         answers: list[tuple[Reply, object]] = []
-        places: list[tuple[Place, int]] = []
+        barriers: list[tuple[Barrier, int]] = []
         for input, reply in batch:
-            if isinstance(input, Place):
-                places.append((input, self.head + len(draft.events)))
+            if isinstance(input, Barrier):
+                barriers.append((input, self.head + len(draft.events)))
                 continue
             try:
                 answer = take(draft, input)
@@ -345,16 +346,15 @@ class Session:
             else:
                 if reply is not None:
                     answers.append((reply, answer))
-        return _Decided(draft, answers, places)
+        return _Decided(draft, answers, barriers)
 
     async def _append(self, draft: Draft, answers: list[tuple[Reply, object]]) -> bool:
-        """Store and show the draft's events. False if nothing was stored and it is worth trying again."""
+        """Store and publish the draft's events. Return false if nothing was stored and a retry is useful."""
         bodies, sealed = encode_all(draft.events), None
         durable = not RELAXED.issuperset(map(type, draft.events))
         if durable:
-            # What is not stored after all has no place in the chain. No end of a turn is relaxed.
-            sealed = self.chain.copy()
-            sealed.seal(draft.events, bodies, draft.runs)
+            # Events that are not stored in the end have no place in the chain. The end of a turn is never relaxed.
+            sealed = seal(self.chain.copy(), draft.events, bodies)
         try:
             await self._log.append(
                 self.session_id,
@@ -370,7 +370,7 @@ class Session:
                 return False
         self.head += len(bodies)
         if sealed is None:
-            self.chain.take(bodies, draft.runs)
+            self.chain.take(bodies)
         else:
             self.chain = sealed
         self.tail.publish(bodies)
@@ -381,14 +381,17 @@ class Session:
         return True
 
     async def _is_stored(self, bodies: list[bytes], error: LogError) -> bool:
-        """What the log holds after a failed append (S4). Raises when the session is not ours any more."""
+        """Return true if the log holds the batch after a failed append (S4). Raises if another node owns the
+        session now.
+        """
         if isinstance(error, NotOwner) or not isinstance(error, LogUnavailable | AppendConflict):
             raise error
         while True:
             try:
                 return await self._holds(bodies, error)
             except LogUnavailable as unavailable:
-                # The fate of this batch is not known. What came since is in no log, so nobody has to wait for it.
+                # The fate of this batch is unknown. Newer inputs are certainly not stored, so their clients need
+                # not wait.
                 self.inbox.refuse_clients(unavailable)
                 await self._clock.sleep(self._limits.log_retry_s)
 
@@ -406,7 +409,9 @@ class Session:
         return True
 
     async def save_snapshot(self) -> None:
-        """Keep the state, so that the session opens without folding its whole log. Losing it loses only time."""
+        """Save the state, so that opening the session does not fold its whole log. Losing a snapshot loses only
+        time.
+        """
         snapshot = Snapshot(STATE, self.head, STATE_VERSION, encode_state(self.state, self.chain))
         self._snapshot_head = self.head
         try:
@@ -416,19 +421,19 @@ class Session:
 
 
 class _Decided(NamedTuple):
-    """What a batch comes to."""
+    """The result of deciding a batch."""
 
     draft: Draft
     answers: list[tuple[Reply, object]]
-    places: list[tuple[Place, int]]
+    barriers: list[tuple[Barrier, int]]
 
 
 def _unwatched(session_id: SessionId, events: Sequence[AnyEvent]) -> None:
-    """Nobody looks on."""
+    """Do nothing: no watcher is set."""
 
 
 def _nothing(effect: AnyEffect) -> None:
-    """Before an agent is attached there is nobody to act."""
+    """Do nothing: no agent is attached yet."""
 
 
 def _refuse(reply: Reply | None, error: TurnwireError) -> None:

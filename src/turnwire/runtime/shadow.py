@@ -1,15 +1,16 @@
-"""Sessions whose loops run on another node, or nowhere, for those who read them here.
+"""Read access to sessions whose loops run on another node, or on none.
 
-A shadow is a session's tail, fed by reading the log when the bell says that it grew, and, as long as somebody wants
-it, the session's state by the same fold. Readers know a tail and a log, so they are the same code on every node.
-Nothing is claimed and nothing appended here.
+A shadow is a session's tail, fed from the log when the bell reports new events, and, as long as a reader needs it,
+the session's state by the same fold. Readers need only a tail and a log, so their code is the same on every node. A
+shadow claims no session and appends nothing.
 
-    H1  Readers are free: of a session one read is under way at most, and each event is read once for all of them.
-    H2  A page is shown only where it continues the ring. A session that is opened here feeds the same ring by
-        itself from then on, and one that leaves goes on as a shadow, also for those who peeked at it before.
-    H3  Who peeks sees at least what the log held when it asked: a client reads its own writes on any node.
-    H4  A notice of the bell is a reason to look. What is followed is looked at in any case after a break, and once
-        in a while.
+    H1  Readers are free: each session has at most one read under way, and each event is read once for all readers.
+    H2  A page is published only if it continues the ring. A session that is opened here feeds the same ring itself
+        from then on, and one that moves away continues as a shadow, including for earlier callers of `peek`.
+    H3  A caller of `peek` sees at least the log's content at the time of the call: a client reads its own writes on
+        any node.
+    H4  A notice of the bell is only a reason to read the log. Followed sessions are also checked after a connection
+        loss, and periodically.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from weakref import WeakValueDictionary
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
-from turnwire.core.codec import check_readable, decode, stored_prefix
-from turnwire.core.events import SessionClosed
-from turnwire.core.evolve import evolve
-from turnwire.core.parties import Parties
-from turnwire.core.state import Phase, SessionState
-from turnwire.errors import LogCorrupt, LogError, LogTooNew, PositionLost, SessionNotFound
+from turnwire.errors import LogCorrupt, LogError, LogVersionMismatch, PositionLost, SessionNotFound
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead
 from turnwire.log.bell import DELETED
+from turnwire.projections.parties import Parties
 from turnwire.runtime.folds import FOLDED_AT_ONCE, open_state
 from turnwire.runtime.session import Session
 from turnwire.runtime.tail import Tail
+from turnwire.session.codec import check_readable, decode, stored_prefix
+from turnwire.session.events import SessionClosed
+from turnwire.session.evolve import evolve
+from turnwire.session.state import Phase, SessionState
 
 logger = logging.getLogger(__name__)
-_CLOSED: Final = stored_prefix(SessionClosed, any_version=True)
+_CLOSED: Final = stored_prefix(SessionClosed)
 
 
 class Shadow:
@@ -48,10 +49,10 @@ class Shadow:
         self.session_id = session_id
         self.tail = tail
         self.session: Session | None = None
-        """The session, while it is here."""
+        """The session, while it is loaded here."""
         self._state = state
         self.offset = offset
-        """The event up to which the state is folded while it is not."""
+        """The event up to which the state is folded while it is not loaded here."""
 
     @property
     def epoch(self) -> Epoch:
@@ -69,11 +70,11 @@ class Shadow:
         self._state, self.offset = state, offset
 
     def arrive(self, session: Session) -> None:
-        """It is opened here."""
+        """The session was opened here."""
         self.session = session
 
     def leave(self) -> None:
-        """It goes on elsewhere, from what was known here."""
+        """The loop here has ended: continue from its last state."""
         if self.session is not None:
             self.fold_to(self.session.state, self.session.head)
             self.session = None
@@ -91,9 +92,10 @@ class Shadows:
         loaded: Mapping[SessionId, Session],
         alone: Callable[[SessionId], AbstractAsyncContextManager[None]],
     ) -> None:
-        """`tails`: rings of the node, which live as long as somebody holds them.
+        """`tails`: rings of the node, which live as long as they are referenced.
 
-        `loaded`: sessions that feed theirs themselves. `alone`: held by who opens a session, here or as a shadow.
+        `loaded`: sessions that feed their rings themselves. `alone`: the lock for opening a session, here or as a
+        shadow.
         """
         self._log = log
         self._limits = limits
@@ -104,15 +106,16 @@ class Shadows:
         self._shadows: WeakValueDictionary[SessionId, Shadow] = WeakValueDictionary()
         self._recent: dict[SessionId, Shadow] = {}
         self._older: dict[SessionId, Shadow] = {}
-        """Those that somebody peeked at since the bell last looked, and since the look before: a client that asks
-        again and again is not to make them anew each time."""
+        """Shadows that were peeked at since the bell's last check, and since the one before. They are retained
+        because a client that polls should not cause a new shadow each time.
+        """
         self._wanted: dict[SessionId, int] = {}
-        """Sessions that are being read, and how far they are known to go."""
+        """Sessions that are being read, with their known heads."""
 
     # -- for readers ---------------------------------------------------------------------------------------
 
     async def peek(self, session_id: SessionId) -> Shadow:
-        """The session as far as its log goes now (H3). Raises `SessionNotFound`."""
+        """Return the session up to the current head of its log (H3). Raises `SessionNotFound`."""
         shadow = self.known(session_id)
         if shadow is not None and shadow.session is not None:
             return shadow
@@ -132,7 +135,7 @@ class Shadows:
         return shadow
 
     def known(self, session_id: SessionId) -> Shadow | None:
-        """What is in memory of it."""
+        """Return the shadow in memory, if any."""
         shadow = self._shadows.get(session_id)
         session = self._loaded.get(session_id)
         if session is not None and (shadow is None or shadow.tail is not session.tail):
@@ -141,7 +144,7 @@ class Shadows:
         return shadow
 
     async def reach(self, session_id: SessionId, head: int) -> None:
-        """Return once who reads the session here can see this event, which is in the log."""
+        """Return once readers of the session on this node can see this event, which is in the log."""
         tail = self._tails.get(session_id)
         if tail is not None and session_id not in self._loaded:
             self._want(session_id, head)
@@ -156,13 +159,13 @@ class Shadows:
             shadow.arrive(session)
 
     def left(self, session: Session) -> None:
-        """Its loop has ended."""
+        """The session's loop here has ended."""
         shadow = self._shadows.get(session.session_id)
         if shadow is not None and shadow.session is session:
             shadow.leave()
 
     def end(self, session_id: SessionId) -> None:
-        """The session is no more, or is another one now: who follows it comes to an end."""
+        """The session was deleted or recreated: end its followers."""
         if session_id in self._loaded:
             return
         for known in (self._recent, self._older, self._shadows):
@@ -180,7 +183,7 @@ class Shadows:
                 self._want(session_id, tail.head + 1 if head == DELETED else head)
 
     def missed(self) -> None:
-        """Whoever rings looks for all that is followed as well."""
+        """Do nothing: the bell checks all followed sessions as well."""
 
     def followed(self) -> Collection[SessionId]:
         return [name for name, tail in self._tails.items() if name not in self._loaded and not tail.is_over]
@@ -205,18 +208,18 @@ class Shadows:
             self._tasks.start_soon(self._feed, session_id)
 
     async def _feed(self, session_id: SessionId) -> None:
-        """Read until the ring is where the log is known to be. What fails is found again by the next look."""
+        """Read until the ring reaches the log's known head. After a failure the next check retries."""
         try:
             async with self._alone(session_id):
                 while (tail := self._tails.get(session_id)) is not None and tail.head < self._wanted[session_id]:
                     if session_id in self._loaded or not await self._read_on(session_id, tail):
                         return
-        except (SessionNotFound, PositionLost, LogCorrupt, LogTooNew):
-            # It does not get better by looking again. Whoever reads it comes anew, and hears what it is.
+        except (SessionNotFound, PositionLost, LogCorrupt, LogVersionMismatch):
+            # Retrying would not help. Readers reopen the session and receive the error.
             self.end(session_id)
         except LogError:
             return
-        except Exception:  # whatever it is, the node and other sessions go on, and who reads this one comes anew
+        except Exception:  # any error: other sessions continue, and readers reopen this one
             extra = {"event": "shadow_failed", "session": session_id}
             logger.exception("a session of another node could not be followed", extra=extra)
             self.end(session_id)
@@ -224,7 +227,7 @@ class Shadows:
             del self._wanted[session_id]
 
     async def _read_on(self, session_id: SessionId, tail: Tail) -> bool:
-        """Show the next page, if there is one. Nobody opens the session meanwhile. Raises `LogCorrupt`."""
+        """Publish the next page, if there is one. The session cannot be opened meanwhile. Raises `LogCorrupt`."""
         before, limits = tail.head, self._limits
         try:
             page = await self._log.read(
@@ -242,12 +245,12 @@ class Shadows:
         check_readable(bodies)
         shadow, state, offset = self._shadows.get(session_id), None, before + len(bodies)
         if shadow is not None and shadow.offset < before:
-            # A loop that was ended here while it stored has shown more than the state that it left.
+            # A loop that was ended here during an append has published events after the state it left.
             opened = await open_state(self._log, session_id, limits)
             shadow.fold_to(opened.state, opened.head)
         if shadow is not None and shadow.offset < offset:
             state = await _folded(shadow.state, bodies[shadow.offset - before :])
-        # Nothing waits from here on, so nobody sees a state without its events or the reverse.
+        # There is no await from here on, so no reader sees a state without its events or the reverse.
         if shadow is not None and state is not None:
             shadow.fold_to(state, offset)
         if bodies:
@@ -257,7 +260,7 @@ class Shadows:
         return bool(bodies)
 
     async def _skip(self, session_id: SessionId, tail: Tail) -> None:
-        """What would follow in the ring is not kept any more."""
+        """Restart the ring at the head: the events that would follow were trimmed."""
         opened = await open_state(self._log, session_id, self._limits)
         shadow = self._shadows.get(session_id)
         if shadow is not None:
@@ -265,7 +268,7 @@ class Shadows:
         tail.reopen(opened.head, Parties.of(opened.state))
 
     async def _open(self, session_id: SessionId) -> Shadow:
-        """From the log, as a session is opened. A ring that somebody follows already goes on."""
+        """Open the session from the log. A ring that has followers is continued."""
         opened = await open_state(self._log, session_id, self._limits)
         tail = self._tails.get(session_id)
         if tail is not None and (tail.epoch != opened.epoch or tail.head > opened.head):

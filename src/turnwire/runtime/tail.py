@@ -1,8 +1,8 @@
-"""The newest events of a session, in memory, shared by everybody who follows it.
+"""The newest events of a session, in memory, shared by all followers.
 
-A `Ring` takes frames in the order of the log and gives slices of them; it keeps a bounded number of events and
-bytes. The `Tail` is the ring of the stored events: it takes them after their commit and wakes who waits for more.
-Never waits for a reader and knows none: a reader is a cursor of its own.
+A `Ring` receives frames in log order and returns slices of them; it stores a bounded number of events and bytes.
+The `Tail` is the ring of the stored events: it receives them after their commit and wakes waiting readers. It never
+waits for a reader and knows none: each reader has its own cursor.
 """
 
 from __future__ import annotations
@@ -12,28 +12,30 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from turnwire.core.parties import Parties
 from turnwire.ids import Epoch
 from turnwire.limits import Limits
+from turnwire.projections.parties import Parties
 
 
 class Ring:
-    """One frame for each of the newest events."""
+    """A buffer with one frame for each of the newest events."""
 
     def __init__(self, limits: Limits, head: int) -> None:
         self.head = head
         """Offset of the newest event."""
         self.first = head + 1
-        """Offset of the oldest event kept here."""
+        """Offset of the oldest event in the ring."""
         self._limits = limits
         self._frames: list[bytes] = []
         self._ends: list[int] = []
-        """Where each frame ends, counted in bytes since the ring began: a page is cut by looking, not adding."""
+        """End of each frame, counted in bytes since the ring began, so that a page is found by bisection, without
+        adding.
+        """
         self._size = 0
-        """Where the newest ends."""
+        """End of the newest frame."""
 
     def add(self, frames: Sequence[bytes]) -> Sequence[bytes]:
-        """The next frames; gives the oldest, if there are too many now."""
+        """Append frames; return the oldest ones that are dropped to stay within the bounds."""
         ends = list(accumulate(map(len, frames), initial=self._size))
         self._frames += frames
         self._ends += ends[1:]
@@ -42,13 +44,15 @@ class Ring:
         return self._shorten()
 
     def skip_to(self, head: int) -> None:
-        """Start over behind an event."""
+        """Start over after an event."""
         self._frames.clear()
         self._ends.clear()
         self.head, self.first = head, head + 1
 
     def frames(self, after: int, max_events: int, max_bytes: int) -> list[bytes] | None:
-        """Frames after an offset, at least one if there is any; none if the ring does not reach back to it."""
+        """Return frames after an offset, at least one if there is any; `None` if the ring does not reach back to
+        it.
+        """
         start = after + 1 - self.first
         if start < 0:
             return None
@@ -59,7 +63,7 @@ class Ring:
         return self._frames[start : min(end, start + max_events)]
 
     def page(self, after: int) -> list[bytes] | None:
-        """The same, a page at most."""
+        """Return the same, up to one page."""
         return self.frames(after, self._limits.page_events, self._limits.page_bytes)
 
     def _shorten(self) -> Sequence[bytes]:
@@ -78,34 +82,38 @@ class Ring:
 
 
 class Tail(Ring):
-    """The end of one session's log."""
+    """The ring of one session's newest stored events."""
 
     def __init__(self, limits: Limits, epoch: Epoch, head: int, parties: Parties | None = None) -> None:
         super().__init__(limits, head)
         self.epoch = epoch
         self.parties = parties or Parties()
-        """Who took part in the session before the first event that is kept here."""
+        """Participants of the session before the first event in the ring."""
         self.is_over = False
         self.walks = 0
-        """How many are about to tell their readers what has come. Readers that take nothing do not count."""
+        """Number of tasks that are about to notify readers of new events. Readers that accept nothing do
+        not count.
+        """
         self._waiting: dict[asyncio.Future[None], None] = {}
-        """Whoever has read all and waits for more, each with a future of its own: a shared one takes a shield
-        around it, and with that each wake-up another turn of the loop."""
+        """Readers waiting for more events, each with a separate future: a shared one needs a shield around it,
+        which adds another event loop round to each wake-up.
+        """
         self._more: asyncio.Future[None] | None = None
-        """One of them, for those who never cancel it."""
+        """One of them, for callers that never cancel it."""
         self._watching: dict[Callable[[], None], None] = {}
-        """What is called with the next events: for readers without a task."""
+        """Callbacks for the next events: for readers without a task."""
 
     def publish(self, bodies: Sequence[bytes]) -> None:
-        """Show events that are in the log. Its session's loop calls this right after the commit, or its
-        shadow if the loop runs elsewhere."""
+        """Publish events that are in the log. Its session's loop calls this right after the commit, or its shadow
+        if the loop runs elsewhere.
+        """
         dropped = self.add(bodies)
         if dropped:
             self.parties.pass_over(dropped)
         self._wake()
 
     def reopen(self, head: int, parties: Parties) -> None:
-        """The session is opened anew. If the log is further than this ring knows, start over behind its head."""
+        """The session is opened again. If the log is ahead of this ring, start over after the log's head."""
         if head > self.head:
             self.skip_to(head)
             self.parties = parties
@@ -117,7 +125,7 @@ class Tail(Ring):
         self._wake()
 
     async def wait(self, after: int) -> bool:
-        """Return when there are events after `after`; False if there never will be. Cancel-safe."""
+        """Return true when there are events after `after`; false if there never will be. Cancel-safe."""
         while self.head <= after:
             if self.is_over:
                 return False
@@ -131,18 +139,20 @@ class Tail(Ring):
         return True
 
     def more(self) -> asyncio.Future[None]:
-        """Done with the next events, or with the end. It is everybody's: never cancel it."""
+        """Return a future that is done with the next events or with the end. It is shared: never cancel it."""
         if self._more is None or self._more.done():
             self._more = asyncio.get_running_loop().create_future()
             self._waiting[self._more] = None
         return self._more
 
     def watch(self, call: Callable[[], None]) -> None:
-        """Call this once, with the next events or with the end. It does next to nothing: the publisher calls it."""
+        """Call a function once, at the next events or at the end. It must be cheap, because the publisher
+        calls it.
+        """
         self._watching[call] = None
 
     def watch_no_more(self, call: Callable[[], None]) -> None:
-        """Nobody is to be called any more, if somebody was."""
+        """Remove a callback, if it is set."""
         self._watching.pop(call, None)
 
     def _wake(self) -> None:

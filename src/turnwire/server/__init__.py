@@ -1,1 +1,1 @@
-"""What faces clients: REST and SSE over one node. Routes translate; they decide nothing."""
+"""The daemon: REST, SSE and ACP over one node, access control, settings, telemetry and the cluster."""

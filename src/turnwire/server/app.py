@@ -1,70 +1,61 @@
 """The ASGI application: REST, ACP and the page behind the access middleware. Mount it, or serve it alone.
 
-Each of them can be off; what tells the daemon's health is always there. Whoever opened the daemon closes it.
+Settings can disable each of them, except the health routes. The caller that opened the daemon closes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from starlette.routing import Router
+from starlette.routing import Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnwire.errors import NotFound
 from turnwire.server.access.middleware import AccessMiddleware, PublicRoute
 from turnwire.server.access.origins import BrowserPolicy, Proxies
-from turnwire.server.acp.client_state import AGENT_PATH, PATH
 from turnwire.server.acp.http import StreamableHttp
 from turnwire.server.acp.registry import AcpConnections
 from turnwire.server.acp.websocket import Sockets
+from turnwire.server.acp_paths import AGENT_PATH, PATH
 from turnwire.server.daemon import Daemon
 from turnwire.server.endpoint import Endpoint, serve_path
-from turnwire.server.paths import PathTable, own_path
 from turnwire.server.refusals import refuse_entry
 from turnwire.server.routes import page
 from turnwire.server.routes.table import ALWAYS, ENDPOINTS
 
 
-class Routes:
-    """Every route, by its path. What is at none is refused. Who asks is known already: see `create_app`."""
+class _PathEndpoints:
+    """The endpoints of one path, as an ASGI application."""
+
+    def __init__(self, daemon: Daemon, methods: Mapping[str, Endpoint]) -> None:
+        self._daemon = daemon
+        self._methods = methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await serve_path(self._daemon, self._methods, scope, receive, send)
+
+
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    await refuse_entry(scope, receive, send, NotFound("there is no such route; /openapi.json lists them all"))
+
+
+class Routes(Router):
+    """All routes of the daemon. Expects the caller's identity in the scope: see `create_app`."""
 
     def __init__(self, daemon: Daemon, endpoints: Sequence[Endpoint], sockets: Mapping[str, ASGIApp]) -> None:
-        self._daemon = daemon
-        self._endpoints = PathTable[Mapping[str, Endpoint]]()
-        self._sockets = PathTable[ASGIApp]()
-        self.public = [PublicRoute(each.method, each.path, each.logs_in) for each in endpoints if each.role is None]
-        """Those that need no credential."""
-        self._others = Router()
-        """A server that tells its applications when it starts and stops gets its answer."""
         paths: dict[str, dict[str, Endpoint]] = {}
         for each in endpoints:
             paths.setdefault(each.path, {})[each.method] = each
-        for path, methods in paths.items():
-            self._endpoints.add(path, methods)
-        for path, app in sockets.items():
-            self._sockets.add(path, app)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            found = self._endpoints.find(own_path(scope))
-            if found is not None:
-                scope["path_params"] = found.params
-                await serve_path(self._daemon, found.value, scope, receive, send)
-                return
-        elif scope["type"] == "websocket":
-            socket = self._sockets.find(own_path(scope))
-            if socket is not None:
-                scope["path_params"] = socket.params
-                await socket.value(scope, receive, send)
-                return
-        else:
-            await self._others(scope, receive, send)
-            return
-        await refuse_entry(scope, receive, send, NotFound("there is no such route; /openapi.json lists them all"))
+        routes = [Route(path, _PathEndpoints(daemon, methods)) for path, methods in paths.items()]
+        upgrades = [WebSocketRoute(path, app) for path, app in sockets.items()]
+        # A path with an additional slash is another path: a redirect would send a request to an unintended address.
+        super().__init__([*routes, *upgrades], redirect_slashes=False, default=_not_found)
+        self.public = [PublicRoute(each.method, each.path, each.logs_in) for each in endpoints if each.role is None]
+        """Routes that need no credential."""
 
 
 def create_routes(daemon: Daemon) -> Routes:
-    """What the daemon serves, as its settings say, to who has been let in."""
+    """Build the routes that the daemon's settings enable, without the access middleware."""
     settings = daemon.settings
     endpoints = list(ENDPOINTS if settings.rest else ALWAYS)
     if not settings.page:
@@ -73,11 +64,11 @@ def create_routes(daemon: Daemon) -> Routes:
     if settings.acp:
         connections = AcpConnections(daemon)
         relay = None
-        if not daemon.owners.is_sole:
-            # One of several: what it needs for the others takes a tenth of a second to import.
+        if daemon.node_key is not None:
+            # Only a node of a cluster needs it, and it takes a tenth of a second to import.
             from turnwire.server.cluster.relay import Relay
 
-            relay = Relay(daemon.owners, daemon.clock, daemon.limits, daemon.tasks)
+            relay = Relay(daemon.owners, daemon.node_key, daemon.clock, daemon.limits, daemon.tasks)
             daemon.metrics.relays = relay.count
         endpoints += StreamableHttp(connections, relay).endpoints
         sockets = dict.fromkeys((PATH, AGENT_PATH), Sockets(daemon, connections, relay))
@@ -85,7 +76,7 @@ def create_routes(daemon: Daemon) -> Routes:
 
 
 def create_app(daemon: Daemon, routes: Routes | None = None) -> ASGIApp:
-    """The daemon's routes behind the access middleware; `routes` if others are served the same ones."""
+    """Put the daemon's routes behind the access middleware. Pass `routes` to share them with another listener."""
     settings = daemon.settings
     routes = routes or create_routes(daemon)
     return AccessMiddleware(

@@ -1,9 +1,9 @@
-"""The bodies of requests: how large one may be, how long it may take, and what all of them may hold together.
+"""Bounds for request bodies: the size and time of one, and the memory of all unfinished ones.
 
-A body is held in memory until it is whole, so whoever sends one slowly holds memory of ours. Each kind of body has
-a size and a time. What one credential holds is bounded, and a further body of it is refused. What strangers hold is
-bounded all together (`HeldBytes`), and there it is the oldest that is dropped: an honest request comes in one go,
-so nobody is kept out by those who hold theirs back.
+A body is held in memory until it is complete, so a client that sends one slowly holds memory of the daemon. Each
+kind of body has a size and a time. The bytes of one credential are bounded (`CredentialBytes`): a further body is
+rejected. The bytes of all callers without a credential are bounded together (`HeldBytes`), and there the oldest
+request is dropped: an honest one arrives without a pause, so clients that send slowly do not lock others out.
 """
 
 from __future__ import annotations
@@ -16,26 +16,35 @@ from typing import NamedTuple
 import anyio
 
 from turnwire.errors import BodyTooSlow, LimitExceeded, TooManyRequests
-from turnwire.limits import Limits
+from turnwire.limits import KiB, Limits
 from turnwire.server.access.identity import Identity
+
+PUBLIC_BODY_BYTES = 4 * KiB
+"""Body of a public route: one login code fits many times."""
+FIELDS_BODY_BYTES = 64 * KiB
+"""Body of names and numbers, without a prompt, file or message."""
+STRANGER_REQUEST_BYTES = 8 * KiB
+"""Memory of an unfinished request besides its body, so that requests with empty bodies are bounded as well."""
+BODY_S = 300.0
+"""Time for the longest body over a slow line. Then it is dropped with its memory."""
 
 
 class BodyKind(Enum):
-    """What a route expects in a body."""
+    """The expected content of a body."""
 
     STRANGERS = auto()
-    """Of somebody without a credential."""
+    """Sent without a credential."""
     FIELDS = auto()
-    """Some names and numbers."""
+    """Names and numbers."""
     CONTENT = auto()
     """Prompts, files, messages."""
 
 
 class BodyBound(NamedTuple):
-    """What a body may be."""
+    """Bounds of one body."""
 
     limit: str
-    """The name of its size, as an error tells it."""
+    """Name of the size limit, as errors show it."""
     most: int
     """Bytes."""
     seconds: float
@@ -45,25 +54,28 @@ class BodyBound(NamedTuple):
     def of(cls, kind: BodyKind, limits: Limits) -> BodyBound:
         match kind:
             case BodyKind.STRANGERS:
-                return cls("public_body_bytes", limits.public_body_bytes, limits.short_body_s)
+                return cls("public_body_bytes", PUBLIC_BODY_BYTES, limits.short_body_s)
             case BodyKind.FIELDS:
-                return cls("fields_body_bytes", limits.fields_body_bytes, limits.short_body_s)
+                return cls("fields_body_bytes", FIELDS_BODY_BYTES, limits.short_body_s)
             case BodyKind.CONTENT:
-                return cls("body_bytes", limits.body_bytes, limits.body_s)
+                return cls("body_bytes", limits.body_bytes, BODY_S)
 
     def check(self, size: int) -> None:
-        """Raises `LimitExceeded`."""
+        """Raise `LimitExceeded` if `size` exceeds the bound."""
         if size > self.most:
+            advice = ", or start the daemon with a larger --limit body_bytes=BYTES" if self.is_setting else ""
             raise LimitExceeded(
-                f"the body is larger than {self.most} bytes; send less, or start the daemon with a larger"
-                f" --limit {self.limit}=BYTES",
-                limit=self.limit,
-                value=self.most,
+                f"the body is larger than {self.most} bytes; send less{advice}", limit=self.limit, value=self.most
             )
+
+    @property
+    def is_setting(self) -> bool:
+        """True if an operator can raise this limit."""
+        return self.limit == "body_bytes"
 
 
 class Held:
-    """What one of those who share `HeldBytes` holds."""
+    """Bytes of one unfinished request."""
 
     def __init__(self, shared: HeldBytes, drop: Callable[[], None]) -> None:
         self._shared = shared
@@ -71,21 +83,18 @@ class Held:
         self.size = 0
 
     def add(self, size: int) -> None:
-        """So much more came. The oldest of all are dropped until it fits, this one perhaps."""
-        self.hold(self.size + size)
-
-    def hold(self, size: int) -> None:
-        """It is so much now. As `add`."""
-        before, self.size = self.size, size
-        self._shared.changed(self, before)
+        """Count `size` more bytes. Drops the oldest holders, possibly this one, until the total fits."""
+        self.size += size
+        self._shared.changed(self, size)
 
     def release(self) -> None:
-        """It is whole, or over. May be called twice."""
-        self.hold(0)
+        """Set the size to zero: the request is complete or over. May be called twice."""
+        size, self.size = self.size, 0
+        self._shared.changed(self, -size)
 
 
 class HeldBytes:
-    """Bytes of requests that are not whole, from those who have shown no credential."""
+    """Bytes of unfinished requests without a credential. Beyond the limit the oldest request is dropped."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -93,12 +102,12 @@ class HeldBytes:
         self.all = 0
 
     def holder(self, drop: Callable[[], None]) -> Held:
-        """Somebody who will hold some, and how to drop it."""
+        """Return a holder of no bytes; `drop` ends its request."""
         return Held(self, drop)
 
-    def changed(self, holder: Held, before: int) -> None:
-        """One of them holds more or less than before."""
-        self.all += holder.size - before
+    def changed(self, holder: Held, by: int) -> None:
+        """Update the total after a holder has changed its size."""
+        self.all += by
         if holder.size:
             self._holders.setdefault(holder)
         else:
@@ -109,23 +118,50 @@ class HeldBytes:
             oldest.drop()
 
 
+class CredentialBytes:
+    """Unfinished bytes by credential."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._sizes: Counter[str] = Counter()
+
+    @property
+    def all(self) -> int:
+        return self._sizes.total()
+
+    def add(self, credential: str, by: int, own: int) -> None:
+        """Count bytes of one body or message of size `own`. A single one is limited only by its own bound.
+
+        Raises `TooManyRequests`. The bytes are counted nevertheless, until the caller subtracts them.
+        """
+        total = self._sizes[credential] + by
+        if total:
+            self._sizes[credential] = total
+        else:
+            del self._sizes[credential]
+        if by > 0 and total > max(self._most, own):
+            raise TooManyRequests(
+                "too much is on its way in with this credential; send less at a time",
+                limit="credential_body_bytes",
+            )
+
+
 class Bodies:
-    """All bodies that are on their way in."""
+    """All incoming bodies."""
 
     def __init__(self, limits: Limits) -> None:
         self._strangers = HeldBytes(limits.stranger_bytes)
-        self._each: Counter[str] = Counter()
-        self._most_each = limits.credential_body_bytes
+        self._each = CredentialBytes(limits.credential_body_bytes)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes of all incomplete bodies."""
+        return self._strangers.all + self._each.all
 
     async def read(
-        self, parts: AsyncIterator[bytes] | bytes, bound: BodyBound, who: Identity, *, is_stranger: bool
+        self, parts: AsyncIterator[bytes], bound: BodyBound, who: Identity, *, is_stranger: bool
     ) -> bytes:
-        """The whole body, of its parts or as it came. Raises `LimitExceeded`, `BodyTooSlow`, `TooManyRequests`."""
-        if isinstance(parts, bytes):
-            bound.check(len(parts))
-            if not is_stranger:
-                self._check_known(who.token_id or "", len(parts), len(parts))
-            return parts
+        """Return the whole body. Raises `LimitExceeded`, `BodyTooSlow`, `TooManyRequests`."""
         with anyio.move_on_after(bound.seconds) as waiting:
             if is_stranger:
                 return await self._read_strangers(parts, bound, waiting)
@@ -136,6 +172,7 @@ class Bodies:
         self, parts: AsyncIterator[bytes], bound: BodyBound, waiting: anyio.CancelScope
     ) -> bytes:
         held = self._strangers.holder(waiting.cancel)
+        held.add(STRANGER_REQUEST_BYTES)
         try:
             return await _gather(parts, bound, held.add)
         finally:
@@ -147,23 +184,12 @@ class Bodies:
         def add(size: int) -> None:
             nonlocal own
             own += size
-            self._each[credential] += size
-            self._check_known(credential, 0, own)
+            self._each.add(credential, size, own)
 
         try:
             return await _gather(parts, bound, add)
         finally:
-            self._each[credential] -= own
-            if not self._each[credential]:
-                del self._each[credential]
-
-    def _check_known(self, credential: str, more: int, own: int) -> None:
-        """See that what one credential holds, and so much more, is not too much. One alone has its own bound."""
-        if self._each[credential] + more > max(self._most_each, own):
-            raise TooManyRequests(
-                "too much is on its way in with this credential; send less at a time",
-                limit="credential_body_bytes",
-            )
+            self._each.add(credential, -own, 0)
 
 
 async def _gather(parts: AsyncIterator[bytes], bound: BodyBound, add: Callable[[int], None]) -> bytes:

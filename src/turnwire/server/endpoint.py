@@ -1,11 +1,10 @@
-"""One route as a row: what it takes, gives, refuses, and who may call it; and how a request to it is served.
+"""Routes as rows: the input, output, errors and required role of each, and the serving of requests to them.
 
 The OpenAPI document, the check of roles and bodies, and the audit read the same row, so none of them can differ
-from what the code does. Nothing is decided about a session: `act` translates a call into an input or a view.
+from the code's behaviour. Nothing is decided about a session: `act` translates a call into an input or a view.
 
 A request runs under its credential: when that ends, the request ends for its caller at once, with 401 or in the
-middle of its answer. What it was about to change is not changed if the body was not whole yet; what it had begun to
-change is done to its end.
+middle of its answer. If the body was incomplete then, nothing is changed; a change that has begun is completed.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from http import HTTPStatus
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import anyio
@@ -23,7 +23,6 @@ from msgspec import Meta, Struct
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from turnwire.core.shape import Shape
 from turnwire.errors import (
     BadRequest,
     Forbidden,
@@ -33,6 +32,7 @@ from turnwire.errors import (
     UnsupportedMedia,
 )
 from turnwire.ids import ClientId, SessionId
+from turnwire.projections.shape import Shape
 from turnwire.server.access.identity import ANYBODY, IDENTITY, READING, Identity, Role, audit
 from turnwire.server.access.tokens import Running
 from turnwire.server.bodies import BodyBound, BodyKind
@@ -40,29 +40,25 @@ from turnwire.server.daemon import Daemon
 from turnwire.server.refusals import problem_of
 from turnwire.wire.jsonrpc import UNREADABLE
 
-HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""How a connection begins that speaks HTTP/2."""
 ABORT = "turnwire.abort"
-"""The ASGI extension by which our server drops an answer with all that it has not sent."""
+"""ASGI extension of a WebSocket: `call` drops the connection with all unsent data."""
 SEND_ALL = "turnwire.send_all"
-"""The ASGI extension by which our HTTP/1.1 server writes many messages to a WebSocket in one go: `call` waits for
-room, `at_once` says whether there was any."""
-WHOLE_BODY = "turnwire.whole_body"
-"""The ASGI extension by which our HTTP/1.1 server gives a body that has come with its head."""
-REACHED = "turnwire.reached"
-"""The ASGI extension by which our HTTP/1.1 server tells how far an answer has come (`Reached`)."""
+"""ASGI extension of a WebSocket that writes many messages in one write: `call` waits while the client reads too
+slowly, `at_once` returns False instead.
+"""
 
+EVENT_STREAM = "text/event-stream"
 CLIENT_ID_HEADERS = ("turnwire-client-id", "x-qwen-client-id")
 
 logger = logging.getLogger(__name__)
 
 
 class Reply(NamedTuple):
-    """What goes back."""
+    """The result of an endpoint."""
 
     body: Struct | Mapping[str, Any] | None = None
     status: int | None = None
-    """None means the endpoint's own."""
+    """None for the endpoint's own status."""
     headers: Mapping[str, str] = {}
     then: Callable[[], None] | None = None
     """Called once the reply is written, or cannot be."""
@@ -81,40 +77,40 @@ class Endpoint:
     """In Starlette's form: `/session/{session_id}/prompt`."""
     act: Act | None = None
     stream: Stream | None = None
-    """For routes that write their own body: one of `act` and `stream` is set."""
+    """The handler for routes that write their own body; exactly one of `act` and `stream` is set."""
     summary: str
     role: Role | None
-    """The least role that may call it; none means that no credential is needed."""
+    """The least role that may call it; None if no credential is needed."""
     takes: Any = None
-    """The type of the JSON body; none means that a body is ignored, `bytes` that it is taken as it is."""
+    """The type of the JSON body; None ignores a body, `bytes` passes it on unparsed."""
     body: BodyKind = BodyKind.FIELDS
-    """How large the body may be and how long it may take; a public route's is always that of strangers."""
+    """The bounds of the body's size and time; those of a public route are always those of strangers."""
     query: type[Struct] | None = None
-    """Query parameters, as a struct of optional fields."""
+    """Query parameters, as a struct. A missing required parameter is answered with 400."""
     gives: Any = None
-    """The type of the JSON body of the success; none means no body."""
+    """The type of the JSON body on success; None for no body."""
     status: int = 200
     also: Mapping[int, Any] = field(default_factory=dict[int, Any])
-    """Types of the JSON body of other answers that are no refusals, by status."""
+    """Types of the JSON body of other answers that are not errors, by status."""
     refuses: tuple[type[TurnwireError], ...] = ()
-    """The errors that a caller must be ready for, besides those of every route."""
+    """The errors that a caller must handle, in addition to those of every route."""
     media_type: str = "application/json"
     narrows: bool = False
-    """It names no session in its path and restricts itself to the one of a token that is for one session only."""
+    """True if its path names no session and it restricts itself to the session of a token for one session."""
     logs_in: bool = False
-    """It is public and takes a credential."""
+    """True if it is public and accepts a credential."""
     tells_who: bool = True
-    """Whether its requests are audited here; one that carries messages has them audited one by one."""
+    """True if its requests are audited here; for a route that carries messages, each message is audited instead."""
     tag: str = field(default="session")
 
     @cached_property
     def decoder(self) -> msgspec.json.Decoder[Any]:
-        """Reads what it takes."""
+        """The decoder of its JSON body."""
         return msgspec.json.Decoder(self.takes)
 
     @cached_property
     def optional_body(self) -> bool:
-        """Whether a missing body says as much as `{}`: nothing in it is required."""
+        """True if a missing body means the same as `{}`: no member is required."""
         try:
             msgspec.convert({}, self.takes)
         except msgspec.ValidationError:
@@ -129,7 +125,7 @@ ShapeName: TypeAlias = Annotated[
 
 
 class ShapeQuery(Struct, frozen=True):
-    """In whose words the agent's updates, permission requests and offers are shown."""
+    """The ACP version of the agent's updates, permission requests and offers in the response."""
 
     acp: ShapeName = "1"
 
@@ -139,7 +135,7 @@ class ShapeQuery(Struct, frozen=True):
 
 
 class Call:
-    """One request to an endpoint. What acts on it finds it checked."""
+    """One request to an endpoint. It is checked before the endpoint's handler gets it."""
 
     def __init__(self, endpoint: Endpoint, daemon: Daemon, scope: Scope, receive: Receive) -> None:
         self.endpoint = endpoint
@@ -147,18 +143,17 @@ class Call:
         self.request = Request(scope, receive)
         self.who: Identity = scope.get(IDENTITY, ANYBODY)
         self.headers: dict[str, str] = {}
-        """By name, in lower case. Of those that came more than once, the first."""
+        """Headers by name, in lower case. The first one counts if a header occurs more than once."""
         for name, value in scope["headers"]:
             self.headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
-        self.extensions: Mapping[str, Any] = scope.get("extensions") or {}
         self.credential: RunningRequest = _NOTHING_RUNS
-        """What the request runs under; cancelled when its credential ends."""
+        """The scope of the request, cancelled when its credential ends."""
         self.body: Any = None
-        """Of the type that the endpoint takes."""
+        """The body, of the endpoint's type."""
         self.query: Any = None
-        """Of the struct that the endpoint names."""
+        """The query parameters, as the endpoint's struct."""
         self.session_id = SessionId(scope["path_params"].get("session_id", ""))
-        """Empty for a route that names none."""
+        """Empty for a route without a session."""
         named = (self.headers.get(name) for name in CLIENT_ID_HEADERS)
         client_id = next((each for each in named if each is not None), None)
         self.client_id = None if client_id is None else ClientId(client_id)
@@ -166,27 +161,27 @@ class Call:
 
     @property
     def address(self) -> str | None:
-        """Where it comes from, behind the proxies that are trusted."""
+        """The client's address, as reported by trusted proxies if there are any."""
         client = self.request.scope.get("client")
         return None if client is None else client[0]
 
     async def left(self) -> None:
-        """Return once the client is gone. What it sends meanwhile means nothing."""
+        """Return once the client has disconnected. Data that it sends meanwhile is ignored."""
         while (await self.request.receive())["type"] != "http.disconnect":
             pass
 
 
 class RunningRequest(Running, Protocol):
-    """What a request is to its credential."""
+    """A request, as seen by its credential."""
 
     @property
     def cancel_called(self) -> bool:
-        """Whether the credential has ended."""
+        """True if the credential has ended."""
         ...
 
 
 class _NothingRuns:
-    """What a request runs under while it is looked at: nothing waits then, so nothing can end."""
+    """The placeholder during the checks of a request: nothing waits then, so nothing can be cancelled."""
 
     cancel_called = False
 
@@ -199,7 +194,7 @@ _NOTHING_RUNS = _NothingRuns()
 async def serve_path(
     daemon: Daemon, endpoints: Mapping[str, Endpoint], scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Answer a request to a path with these endpoints, by their methods."""
+    """Answer a request to a path by the endpoint for its method."""
     method = scope["method"]
     endpoint = endpoints.get("GET" if method == "HEAD" else method)
     if endpoint is not None:
@@ -210,7 +205,7 @@ async def serve_path(
 
 
 class _Answer:
-    """What has been written of the answer to one request."""
+    """The written part of the answer to one request."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -225,7 +220,7 @@ class _Answer:
 
 
 async def _serve(call: Call, answer: _Answer) -> None:
-    """Answer one request: check, act, write. What is refused is written as a problem; nothing escapes."""
+    """Answer one request: check, act, write. Errors are written as problems; no exception escapes."""
     try:
         await _answer(call, answer)
     except ClientDisconnect:
@@ -233,7 +228,7 @@ async def _serve(call: Call, answer: _Answer) -> None:
     except TurnwireError as error:
         if answer.status is None:
             await refuse(answer.send, error)
-    except Exception:  # whatever it is, the request must be answered
+    except Exception:  # the request must be answered after any error
         extra = {"event": "request_failed", "method": call.endpoint.method, "route": call.endpoint.path}
         logger.exception("a request failed", extra=extra)
         if answer.status is None:
@@ -254,58 +249,48 @@ async def _answer(call: Call, answer: _Answer) -> None:
         return
     with call.daemon.tokens.closing(call.who) as credential:
         call.credential = credential
-        if endpoint.stream is not None:
+        if endpoint.stream is not None and endpoint.media_type == EVENT_STREAM:
+            with call.daemon.open_streams.event_stream(call.who, call.request.scope):
+                await endpoint.stream(call, answer.send)
+        elif endpoint.stream is not None:
             await endpoint.stream(call, answer.send)
         else:
             assert endpoint.act is not None, "an endpoint acts or streams"
             await _reply(answer, endpoint, await endpoint.act(call))
     if credential.cancelled_caught and answer.status is None:
         raise _ended()
-    if credential.cancelled_caught and not answer.is_whole:
-        await hang_up(call.request)
 
 
 def _ended() -> Unauthenticated:
     return Unauthenticated("this credential was revoked or has expired meanwhile; use another one")
 
 
-async def hang_up(request: Request) -> None:
-    """Drop the connection where it stands, so that nobody takes a part of an answer for the whole.
-
-    Where the server has no way to, it does so itself when nothing more comes.
-    """
-    extensions: dict[str, Any] = request.scope.get("extensions") or {}
-    abort = extensions.get(ABORT)
-    if abort is not None:
-        abort["call"]()
-        # The server hears of it in the next round; before that it would call the answer unfinished.
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-
 class _Change:
-    """A change under way. It is made to its end; if its credential ends meanwhile, its caller is told at once.
+    """A running change. It completes; if its credential ends meanwhile, its caller is notified at once.
 
-    It runs in the request's own task, which no server of ours cancels while the daemon serves.
+    It runs in the request's own task, which our server does not cancel while the daemon serves. If the answer was
+    begun when the credential ended, the request returns without completing it: a server then drops the connection,
+    so that no client mistakes a partial answer for the whole.
     """
 
     def __init__(self, call: Call, answer: _Answer) -> None:
         self._call = call
         self._answer = answer
-        self._told: anyio.Event | None = None
-        """Set when the caller has heard that its credential has ended."""
-
-    @property
-    def cancel_called(self) -> bool:
-        return self._told is not None
+        self._replying = anyio.CancelScope()
+        self._refused: anyio.Event | None = None
+        """Set when the caller has been notified that its credential has ended."""
+        self.cancel_called = False
 
     def cancel(self) -> None:
-        """The credential has ended."""
-        if self._told is None and not self._answer.is_whole:
-            self._told = anyio.Event()
-            self._call.daemon.tasks.start_soon(self._tell, self._told, self._answer.status is None)
-            # Nothing else is written from here on.
-            self._answer.status = self._answer.status or Unauthenticated.http_status
+        """Notify the caller, because the credential has ended."""
+        if self.cancel_called or self._answer.is_whole:
+            return
+        self.cancel_called = True
+        self._replying.cancel()
+        if self._answer.status is None:
+            self._answer.status = Unauthenticated.http_status
+            self._refused = anyio.Event()
+            self._call.daemon.tasks.start_soon(self._refuse, self._refused)
 
     async def run(self, act: Act) -> None:
         """Make the change and answer the request."""
@@ -315,25 +300,23 @@ class _Change:
         try:
             reply = await act(call)
             try:
-                if self._told is None:
-                    await _reply(self._answer, call.endpoint, reply)
+                if not self.cancel_called:
+                    with self._replying:
+                        await _reply(self._answer, call.endpoint, reply)
             finally:
-                # A reply that nobody writes is as good as written.
+                # A reply that will not be written any more counts as written.
                 if reply.then is not None:
                     reply.then()
         finally:
             tokens.leave(call.who, self)
-            if self._told is not None:
-                await self._told.wait()
+            if self._refused is not None:
+                await self._refused.wait()
 
-    async def _tell(self, told: anyio.Event, is_unanswered: bool) -> None:
+    async def _refuse(self, refused: anyio.Event) -> None:
         try:
-            if is_unanswered:
-                await refuse(self._answer.send, _ended())
-            else:
-                await hang_up(self._call.request)
+            await refuse(self._answer.send, _ended())
         finally:
-            told.set()
+            refused.set()
 
 
 async def _reply(answer: _Answer, endpoint: Endpoint, reply: Reply) -> None:
@@ -344,9 +327,16 @@ def _record(call: Call, status: int) -> None:
     endpoint = call.endpoint
     call.daemon.metrics.request(endpoint.method, endpoint.path, status)
     if endpoint.tells_who and endpoint.method not in READING:
-        # In the next round of the loop, in the order of the answers. What waits in this one goes first: the answer
-        # goes out, and the agent is asked.
-        told = (call.who, endpoint.method, endpoint.path, status, call.address, call.session_id or None)
+        skipped: int | None = 0
+        if endpoint.role is None:
+            # Limits the log lines that strangers can cause.
+            daemon = call.daemon
+            skipped = (daemon.login_log if status < HTTPStatus.BAD_REQUEST else daemon.failed_login_log).admit()
+        if skipped is None:
+            return
+        # In the next iteration of the loop, in the order of the answers. Callbacks of this iteration run first: the
+        # answer is sent, and the agent gets its request.
+        told = (call.who, endpoint.method, endpoint.path, status, call.address, call.session_id or None, skipped)
         asyncio.get_running_loop().call_soon(audit, *told)
 
 
@@ -368,10 +358,9 @@ def _check_role(endpoint: Endpoint, call: Call) -> None:
 def _query(endpoint: Endpoint, request: Request) -> Any:
     if endpoint.query is None:
         return None
-    if not request.scope.get("query_string"):
-        return endpoint.query()
+    given = dict(request.query_params) if request.scope.get("query_string") else {}
     try:
-        return msgspec.convert(dict(request.query_params), type=endpoint.query, strict=False)
+        return msgspec.convert(given, type=endpoint.query, strict=False)
     except msgspec.ValidationError as error:
         raise BadRequest(f"a query parameter is not as documented: {error}") from None
 
@@ -379,21 +368,16 @@ def _query(endpoint: Endpoint, request: Request) -> Any:
 async def _body(call: Call) -> Any:
     endpoint, daemon, who = call.endpoint, call.daemon, call.who
     is_stranger = endpoint.role is None
-    is_here = call.extensions.get(WHOLE_BODY)
-    whole: bytes | None = None if is_here is None else is_here["call"]()
     bound = BodyBound.of(BodyKind.STRANGERS if is_stranger else endpoint.body, daemon.limits)
-    if whole is not None:
-        body = await daemon.bodies.read(whole, bound, who, is_stranger=is_stranger)
-    else:
-        # One that is too large is refused before any of it is read.
-        declared = call.headers.get("content-length", "")
-        bound.check(int(declared) if declared.isdigit() else 0)
-        body = b""
-        with daemon.tokens.closing(who) as credential:
-            body = await daemon.bodies.read(call.request.stream(), bound, who, is_stranger=is_stranger)
-        if credential.cancelled_caught:
-            raise _ended()
-    # The body may have taken its time, and the credential may have ended in the very moment in which it was in.
+    # A body that is too large is rejected before any of it is read.
+    declared = call.headers.get("content-length", "")
+    bound.check(int(declared) if declared.isdigit() else 0)
+    body = b""
+    with daemon.tokens.closing(who) as credential:
+        body = await daemon.bodies.read(call.request.stream(), bound, who, is_stranger=is_stranger)
+    if credential.cancelled_caught:
+        raise _ended()
+    # The body may have arrived slowly, and the credential may have ended at the moment it was complete.
     if not daemon.tokens.is_valid(who):
         raise _ended()
     return body if endpoint.takes is bytes else _decoded(endpoint, call.headers, body)
@@ -406,13 +390,13 @@ def _decoded(endpoint: Endpoint, headers: Mapping[str, str], body: bytes) -> Any
         raise BadRequest("the request has no body; send a JSON object")
     else:
         media = headers.get("content-type", "").split(";")[0].strip().lower()
-        # A page of another origin can send a form or plain text without asking; JSON it cannot.
+        # A page of another origin can send a form or plain text without a preflight, but not JSON.
         if media != "application/json" and not media.endswith("+json"):
             raise UnsupportedMedia("send the body as application/json", media_type=media or None)
     try:
         return endpoint.decoder.decode(body)
     except msgspec.ValidationError as error:
-        # The text names a path and types of our own; no value of the caller is in it.
+        # The text names a path and types of our own, but no value of the caller.
         raise BadRequest(f"the body is not as documented: {error}; /openapi.json has its shape") from None
     except UNREADABLE:
         raise BadRequest("Invalid JSON in request body") from None
@@ -423,7 +407,7 @@ def _encode(body: Struct | Mapping[str, Any] | None) -> bytes:
 
 
 async def refuse(send: Send, error: TurnwireError, more: Mapping[str, str] = {}) -> None:
-    """Write a refusal as the whole answer, with `more` headers."""
+    """Write an error as the whole answer, with `more` headers."""
     status, headers, body = problem_of(error)
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"

@@ -1,42 +1,44 @@
-"""An answer whose body is written without a task: what a server gives, and what it tells whoever writes.
+"""Detached answers: a response body that is written without a task.
 
-A request is a task with the frames of every function on the way. An answer that stays open for days and is silent
-most of the time needs none of them: once its head is written, its request may end, and what is left is this. Our
-own HTTP/1.1 server offers it as an ASGI extension; without it the request's task writes the body.
+A stream that is open for days and mostly silent needs no task with its stack of functions: once the head is
+written, the request may end and an `OpenAnswer` remains. `scope["extensions"]["turnwire.detach"]["call"]` detaches
+the answer on our listener. On another server the request's task writes the body.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from starlette.types import Scope
 
 DETACH = "turnwire.detach"
-"""The ASGI extension: `call` gives an `OpenAnswer`, or none. Behind the head of an answer without a length."""
+"""ASGI extension: `call` returns an `OpenAnswer` or None. Call it after the head of a chunked answer."""
+DETACHED = "turnwire.detached"
+"""Key of the detached answer in the scope of its request."""
 
 
 class Holder(Protocol):
-    """Who writes."""
+    """The writer of a detached answer, with its callbacks."""
 
     def has_room(self) -> None:
-        """The answer was full and takes more now."""
+        """Called when the answer was full and accepts more again."""
         ...
 
     def left(self) -> None:
-        """The client is gone, or the connection was dropped. Said once, and the last that is said."""
+        """Called once, as the last callback, when the client has disconnected or the connection was dropped."""
         ...
 
 
 class OpenAnswer(Protocol):
-    """The body of one answer, in chunks (`chunk`)."""
+    """The body of one answer, written in chunks (see `chunk`)."""
 
     holder: Holder | None
-    """Who is told."""
+    """Receives the callbacks."""
 
     @property
     def is_full(self) -> bool:
-        """Whether the client takes less than it is given: who writes now makes the server hold it."""
+        """True if the client reads more slowly than we write. Further writes are buffered by the server."""
         ...
 
     def write(self, chunk: bytes) -> None:
@@ -44,20 +46,37 @@ class OpenAnswer(Protocol):
         ...
 
     def end(self, chunk: bytes) -> None:
-        """Write the last ones, and end the answer with its terminator. Nothing more is told or may be written."""
+        """Write the last chunks and end the answer. No callback follows, and nothing more may be written."""
         ...
 
     def drop(self) -> None:
-        """Drop the connection with all that is not sent."""
+        """Drop the connection with all unsent data."""
         ...
 
 
+class DetachedAnswer(OpenAnswer, Protocol):
+    """An `OpenAnswer` as the server provides it."""
+
+    on_end: Callable[[], None] | None
+    """Called once when the answer has ended, for whatever reason."""
+    is_over: bool
+    """True if it has ended, or its connection is closed."""
+
+
 def detached(scope: Scope) -> OpenAnswer | None:
-    """The answer to a request whose head is written, for whoever goes on without it; none if the task has to."""
+    """Detach an answer whose head is written. Return None if the request's task has to write the body."""
     extensions: Mapping[str, Any] = scope.get("extensions") or {}
-    return extensions[DETACH]["call"]() if DETACH in extensions else None
+    answer: DetachedAnswer | None = extensions[DETACH]["call"]() if DETACH in extensions else None
+    if answer is not None:
+        scope[DETACHED] = answer
+    return answer
 
 
 def chunk(body: bytes) -> bytes:
-    """A piece of a body as HTTP/1.1 sends it. The same for every answer, so it is made once for all."""
+    """Encode part of a body as an HTTP/1.1 chunk. Readers of the same bytes share one chunk."""
     return b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+
+
+def unchunked(chunk: bytes) -> bytes:
+    """Return the body of one chunk."""
+    return chunk[chunk.index(b"\n") + 1 : -2] if chunk else b""

@@ -1,6 +1,6 @@
-"""An error as an HTTP answer: the members of RFC 9457 beside the flat `error` and `code` that older clients read.
+"""Errors as HTTP answers: the members of RFC 9457, and the flat `error` and `code` that older clients read.
 
-Never shows the text of an exception that is not ours.
+The text of an exception that is not a `TurnwireError` is never shown.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from starlette.types import Receive, Scope, Send
 from turnwire.errors import AgentLaunchFailed, AuthRequired, TurnwireError, Unauthenticated
 
 RETRY_AFTER_S = 1
-"""What `Retry-After` says of everything that may succeed a moment later."""
+"""The value of `Retry-After` for errors that may succeed a moment later."""
 POLICY_VIOLATION = 1008
-"""The code that closes a socket which was never opened."""
+"""The code that closes a socket that was never opened."""
 
 
 def problem_of(error: TurnwireError) -> tuple[int, dict[str, str], dict[str, Any]]:
-    """Status, headers and body."""
+    """Return the status, headers and body for an error."""
     status = error.http_status
     text = str(error)
     body: dict[str, Any] = {_camel(name): value for name, value in error.context.items() if value is not None}
@@ -51,7 +51,7 @@ def _camel(name: str) -> str:
 async def refuse_entry(
     scope: Scope, receive: Receive, send: Send, error: TurnwireError, shared: Mapping[str, str] = {}
 ) -> None:
-    """Answer a request, or an upgrade that nobody has taken, with a refusal."""
+    """Answer a request, or an upgrade that was not accepted, with an error."""
     status, headers, body = problem_of(error)
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
@@ -62,7 +62,7 @@ async def refuse_entry(
 async def answer_entry(
     scope: Scope, receive: Receive, send: Send, status: int, headers: Mapping[str, str], body: bytes
 ) -> None:
-    """Answer a request or an upgrade before anybody has taken it."""
+    """Answer a request or an upgrade before the application gets it."""
     raw = [*raw_headers(headers), (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
     if status != 204:
         raw.append((b"content-length", str(len(body)).encode()))

@@ -1,1 +1,1 @@
-"""Bytes and shapes: JSON-RPC frames, ndjson, SSE, the method table, peeking. Pure: no clock, no I/O, no logging."""
+"""JSON-RPC frames, ndjson, SSE and the ACP method table. Pure: no clock, no I/O, no logging."""

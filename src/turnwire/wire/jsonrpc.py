@@ -1,13 +1,12 @@
-"""JSON-RPC 2.0 frames: one line of bytes to one frame, and back.
+"""JSON-RPC 2.0 frames: decode one line of bytes to one frame, and encode it again.
 
-Takes one message as bytes without its line end; gives a `Request`, `Notification`, `Result` or `Failure`,
-or a `Batch` that nobody has looked into. Payloads stay `Raw`: they leave as they came, byte for byte. Never
-decodes a payload, never raises anything but `RemoteProtocolError` for bytes of a peer, never repeats those
-bytes in an error.
+`decode` reads one message without its line end and returns a `Request`, `Notification`, `Result` or `Failure`, or
+an uninspected `Batch`. Payloads stay `Raw` and are passed on byte for byte. A peer's bytes raise nothing but
+`RemoteProtocolError`, and are never repeated in it.
 
-Two things are changed on the way in, because the bytes could not be passed on as they are. Line ends between
-tokens become spaces, so that a frame is one line on every transport. A surrogate escape without its partner,
-which JSON permits and no text can hold, becomes the replacement character.
+Two repairs are made on input, because the bytes could not be passed on otherwise. Line ends between tokens become
+spaces, so that a frame is one line on every transport. A lone surrogate escape, which JSON permits and no text can
+hold, becomes the replacement character.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ RESOURCE_NOT_FOUND: Final = -32002
 UNSUPPORTED_VERSION: Final = -32022
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What reading bytes can raise that are no JSON, or not of the wanted type."""
+"""Exceptions raised by reading bytes that are not JSON or not of the wanted type."""
 
 NOTHING: Final = Raw(b"")
-"""The params of a frame that has none."""
+"""The params of a frame without any."""
 
 
 class ErrorObject(Struct, frozen=True):
-    """Why a request failed."""
+    """The error of a failed request."""
 
     code: int
     message: str
@@ -48,7 +47,7 @@ class ErrorObject(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
-    """Wants one answer with the same id."""
+    """A message that expects one answer with the same id."""
 
     id: RequestId
     method: str
@@ -56,7 +55,7 @@ class Request(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
 
 
 class Notification(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", gc=False):
-    """Wants no answer and never gets one."""
+    """A message without an answer."""
 
     method: str
     params: Raw = NOTHING
@@ -70,7 +69,7 @@ class Result(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
 
 
 class Failure(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
-    """The answer to a request that failed; without an id when the request's own could not be read."""
+    """The answer to a request that failed; without an id if the request's id was unreadable."""
 
     id: RequestId | None
     error: ErrorObject
@@ -80,12 +79,12 @@ Frame: TypeAlias = Request | Notification | Result | Failure
 
 
 class Batch(Struct, frozen=True):
-    """A JSON array where a frame was expected. ACP sends none; the entries are not interpreted."""
+    """A JSON array instead of a frame. ACP has no batches; the entries are not interpreted."""
 
     entries: tuple[Raw, ...]
 
 
-# ACP gives ids 64 bits; a longer one could not be stored or compared everywhere it travels.
+# ACP ids have 64 bits; a longer one could not be stored or compared everywhere.
 _Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 _Code = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 
@@ -112,9 +111,9 @@ _read_id = msgspec.json.Decoder(_Integer | str).decode
 
 
 class Unknown:
-    """A value that this version of turnwire does not know, kept as it came.
+    """A value of an unknown kind, with its original bytes.
 
-    Typed views hold one wherever ACP leaves a union open; writing the view again writes the same bytes.
+    Typed views contain one wherever ACP leaves a union open; encoding the view again writes the same bytes.
     """
 
     __match_args__ = ("tag", "raw")
@@ -142,7 +141,7 @@ def _keep_unknown(value: object) -> Raw:
 
 _write = msgspec.json.Encoder(enc_hook=_keep_unknown).encode
 
-# As numbers: looking for one byte is several times faster than looking for a string of one.
+# Numbers, because searching for an int in bytes is several times faster than searching for a one-byte string.
 _LF: Final = 10
 _CR: Final = 13
 _PIECE: Final = 1024 * 1024
@@ -156,9 +155,10 @@ def decode(line: bytes) -> Frame | Batch:
     """Read one message.
 
     Raises:
-        RemoteProtocolError: it is no frame. `context` has `jsonrpc`, the code to answer with, and `reason`;
-            also `request_id` if it was a request whose id could be read, so that it can be answered, or
-            `response_id` if it was an answer to one of ours, which is never answered.
+        RemoteProtocolError: the line is not a frame. `context` has `jsonrpc` (the code to answer with) and
+        `reason`;
+            in addition `request_id` if it was a request with a readable id, or `response_id` if it was a response,
+            which is never answered.
     """
     if not line.isascii():
         _require_utf8(line)
@@ -177,7 +177,7 @@ def decode(line: bytes) -> Frame | Batch:
 
 
 def refusal_of(error: RemoteProtocolError) -> Failure | None:
-    """The answer to what `decode` refused; none if that was meant as an answer, which is never answered."""
+    """Return the answer to a line that `decode` rejected; None if the line was a response."""
     if "response_id" in error.context:
         return None
     named = error.context.get("request_id")
@@ -186,18 +186,18 @@ def refusal_of(error: RemoteProtocolError) -> Failure | None:
 
 
 def code_of(error: TurnwireError, otherwise: int) -> int:
-    """The code to answer with: the one that the error carries in its `context`, else this."""
+    """Return the JSON-RPC code in the error's `context`, or `otherwise`."""
     carried = error.context.get("jsonrpc")
     return carried if isinstance(carried, int) else otherwise
 
 
 def invalid_params(message: str) -> RemoteProtocolError:
-    """What is wrong with the params of a request, as an error that carries the code for it."""
+    """Return an error for invalid params of a request."""
     return RemoteProtocolError(message, jsonrpc=INVALID_PARAMS, reason="bad_params")
 
 
 def encode(frame: Frame) -> bytes:
-    """Write one frame, without a line end. Payloads are spliced in as they are."""
+    """Write one frame without a line end. Payloads are spliced in unchanged."""
     if isinstance(frame, Request) and not frame.params:
         return b'{"jsonrpc":"2.0","id":%b,"method":%b}' % (_write(frame.id), _write(frame.method))
     if isinstance(frame, Notification) and not frame.params:
@@ -206,17 +206,17 @@ def encode(frame: Frame) -> bytes:
 
 
 def encode_failure(request_id: RequestId | None, error: Raw | bytes) -> bytes:
-    """Write an error answer whose error object is written already: it stays as it is."""
+    """Write an error answer around an encoded error object."""
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (_write(request_id), bytes(error))
 
 
 def raw(value: Any) -> Raw:
-    """A payload from a Python value or a struct of `wire.schema`."""
+    """Encode a Python value or a struct of `wire.schema` as a payload."""
     return Raw(_write(value))
 
 
 def _frame(envelope: _Envelope) -> Frame | None:
-    """The frame an envelope is, if it is exactly one."""
+    """Return the envelope as a frame, or None if it is not exactly one."""
     if envelope.jsonrpc != "2.0":
         return None
     ident, method, result, error = envelope.id, envelope.method, envelope.result, envelope.error
@@ -236,9 +236,9 @@ def _frame(envelope: _Envelope) -> Frame | None:
 
 
 def _require_utf8(line: bytes) -> None:
-    """Check the text encoding, which the JSON reader does not do where it skips.
+    """Check the text encoding, which the JSON reader does not do for values that it skips.
 
-    In pieces, because decoding a whole frame at once would need up to four times its size.
+    In blocks, because decoding a whole frame at once would need up to four times its size.
     """
     try:
         if len(line) <= _PIECE:
@@ -253,7 +253,7 @@ def _require_utf8(line: bytes) -> None:
 
 
 def _decode_repaired(line: bytes) -> Frame | Batch:
-    """Try again without lone surrogates: agents that cut text in the middle of a character send them."""
+    """Decode again without lone surrogates, which agents send that cut text inside a character."""
     repaired = _ESCAPE.sub(_replace_lone, line) if _LONE.search(line) else line
     if repaired == line:
         raise _not_json("not_json")
@@ -278,7 +278,7 @@ def _decode_array_or_refuse(line: bytes) -> Batch:
 
 
 def _refuse(line: bytes) -> NoReturn:
-    """Say why a JSON text is no frame, and whom it concerns."""
+    """Raise the reason why a JSON text is not a frame, with the id it belongs to."""
     try:
         members = _read_members(line)
     except msgspec.ValidationError:

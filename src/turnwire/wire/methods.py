@@ -1,9 +1,8 @@
-"""The methods of ACP: one table of who receives what, in which version, what must be advertised first, and who in
-turnwire serves it. Also the one place where their names are spelt.
+"""The ACP method table: receiver, versions, required capability and serving part of turnwire, for each method.
 
-Covers v1 and v2, stable and unstable, and the drafts turnwire speaks. The parts that serve methods have a handler
-for each row that names them (a test holds them to it) and ask here whether a version has the method. What an
-unknown method means is theirs to say: some refuse it, some ignore it.
+Covers v1 and v2, stable and unstable methods, and the drafts that turnwire speaks. Each part that serves methods
+has a handler for every row that names it (tested), and looks up here whether a version has a method. How to treat
+an unknown method is up to each part. Method names are spelled only here.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ SESSION_ATTACH: Final = "session/attach"
 SESSION_DETACH: Final = "session/detach"
 SESSION_READY: Final = "session/ready"
 SESSION_READY_DRAFT: Final = "_session/ready"
-"""`session/ready` as extensions are spelt, for peers that do not take a draft under its future name."""
+"""`session/ready` in extension spelling, for peers that reject a draft under its future name."""
 SESSION_LIST: Final = "session/list"
 SESSION_CLOSE: Final = "session/close"
 SESSION_DELETE: Final = "session/delete"
@@ -50,13 +49,15 @@ TERMINAL_RELEASE: Final = "terminal/release"
 CANCEL_REQUEST: Final = "$/cancel_request"
 
 VENDOR: Final = "turnwire"
-"""Our key in `_meta`, and the first part of the names of our own methods."""
+"""Our key in `_meta`, and the prefix of our extension methods."""
+SESSION_SETTLE: Final = f"_{VENDOR}/session/settle"
+"""Ends a turn whose agent does not report its end, such as one that offers `turnComplete` and never sends it."""
 STATE_RESYNC_REQUIRED: Final = f"_{VENDOR}/state_resync_required"
-"""What our server says first on a stream whose cursor it cannot honour."""
+"""First message on a stream whose cursor the server cannot resume from."""
 
 
 class Side(StrEnum):
-    """Who handles a method, that is: who receives it."""
+    """The receiver of a method."""
 
     AGENT = "agent"
     CLIENT = "client"
@@ -64,7 +65,7 @@ class Side(StrEnum):
 
 
 class Kind(StrEnum):
-    """Whether a method is answered. `mcp/message` and `proxy/successor` come in both forms."""
+    """Request or notification. `mcp/message` and `proxy/successor` exist in both forms."""
 
     REQUEST = "request"
     NOTIFICATION = "notification"
@@ -72,7 +73,7 @@ class Kind(StrEnum):
 
 
 class Stability(StrEnum):
-    """How settled a method is. A draft is in no published schema; turnwire offers it by negotiation."""
+    """Stability of a method. A draft is in no published schema; turnwire offers it by negotiation."""
 
     STABLE = "stable"
     UNSTABLE = "unstable"
@@ -83,13 +84,13 @@ class Part(Flag):
     """The parts of turnwire that serve methods."""
 
     SERVER = auto()
-    """The daemon, which is an agent to its clients: `server/acp`."""
+    """The daemon, in its role as agent: `server/acp`."""
     SDK = auto()
-    """An agent that is written with `turnwire.agent`."""
+    """An agent written with `turnwire.agent`."""
     SCRIPTED = auto()
-    """The scripted agent of `turnwire.testing`."""
+    """The scripted agent of `turnwire_testing`."""
     NODE = auto()
-    """The runtime, which is a client to its agents."""
+    """The runtime, in its role as client of its agents."""
 
 
 class Method(NamedTuple):
@@ -100,9 +101,9 @@ class Method(NamedTuple):
     side: Side
     kind: Kind
     session_scoped: bool
-    """Its params name a session, so it belongs to that session's order."""
+    """Its params name a session, and it is ordered with that session's other messages."""
     gate: str
-    """Where in `initialize` the handling side advertises it; empty if nothing needs to be advertised."""
+    """Path in `initialize` where the receiver advertises it; empty if it need not be advertised."""
     stability: Stability
     served_by: Part
 
@@ -112,9 +113,9 @@ _REQ, _NOTE, _ANY = Kind.REQUEST, Kind.NOTIFICATION, Kind.EITHER
 _S, _U, _D = Stability.STABLE, Stability.UNSTABLE, Stability.DRAFT
 _SES, _CON = True, False
 _SERVER, _SDK, _SCRIPTED, _NODE = Part.SERVER, Part.SDK, Part.SCRIPTED, Part.NODE
-_AGENTS, _EVERYBODY, _NOBODY = _SERVER | _SDK | _SCRIPTED, ~Part(0), Part(0)
+_AGENTS, _ALL, _NONE = _SERVER | _SDK | _SCRIPTED, ~Part(0), Part(0)
 _NO: Final = None
-"""The version has no such method."""
+"""The version does not have the method."""
 
 _Row = tuple[str, Side, Kind, bool, Stability, str | None, str | None, Part]
 
@@ -123,14 +124,14 @@ _V1_SESSION = "agentCapabilities.sessionCapabilities"
 _V2_SESSION = "capabilities.session"
 
 _ROWS: Final[tuple[_Row, ...]] = (
-    # name, side, kind, scope, stability, gate in v1, gate in v2, who serves it
+    # name, side, kind, scope, stability, gate in v1, gate in v2, served by
     (INITIALIZE, _A, _REQ, _CON, _S, "", "", _AGENTS),
     (AUTHENTICATE, _A, _REQ, _CON, _S, "authMethods", _NO, _AGENTS),
     (AUTH_LOGIN, _A, _REQ, _CON, _S, _NO, "authMethods", _AGENTS),
     (LOGOUT, _A, _REQ, _CON, _S, "agentCapabilities.auth.logout", _NO, _AGENTS),
     (AUTH_LOGOUT, _A, _REQ, _CON, _S, _NO, "authMethods", _AGENTS),
-    ("auth/status", _A, _REQ, _CON, _U, "agentCapabilities.auth.status", "capabilities.auth.status", _NOBODY),
-    ("auth/status_update", _C, _NOTE, _CON, _U, "", "", _NOBODY),
+    ("auth/status", _A, _REQ, _CON, _U, "agentCapabilities.auth.status", "capabilities.auth.status", _NONE),
+    ("auth/status_update", _C, _NOTE, _CON, _U, "", "", _NONE),
     (SESSION_NEW, _A, _REQ, _CON, _S, "", _V2_SESSION, _AGENTS),
     (SESSION_LOAD, _A, _REQ, _SES, _S, "agentCapabilities.loadSession", _NO, _AGENTS),
     (SESSION_RESUME, _A, _REQ, _SES, _S, f"{_V1_SESSION}.resume", _V2_SESSION, _AGENTS),
@@ -142,26 +143,27 @@ _ROWS: Final[tuple[_Row, ...]] = (
     (SESSION_LIST, _A, _REQ, _CON, _S, f"{_V1_SESSION}.list", _V2_SESSION, _AGENTS),
     (SESSION_CLOSE, _A, _REQ, _SES, _S, f"{_V1_SESSION}.close", _V2_SESSION, _AGENTS),
     (SESSION_DELETE, _A, _REQ, _SES, _S, f"{_V1_SESSION}.delete", f"{_V2_SESSION}.delete", _AGENTS),
-    ("session/status", _A, _REQ, _SES, _U, f"{_V1_SESSION}.status", f"{_V2_SESSION}.status", _NOBODY),
-    ("session/archive", _A, _REQ, _SES, _U, f"{_V1_SESSION}.archive", f"{_V2_SESSION}.archive", _NOBODY),
-    ("session/unarchive", _A, _REQ, _SES, _U, f"{_V1_SESSION}.archive", f"{_V2_SESSION}.archive", _NOBODY),
-    ("session/set_title", _A, _REQ, _SES, _U, f"{_V1_SESSION}.title", f"{_V2_SESSION}.title", _NOBODY),
+    ("session/status", _A, _REQ, _SES, _U, f"{_V1_SESSION}.status", f"{_V2_SESSION}.status", _NONE),
+    ("session/archive", _A, _REQ, _SES, _U, f"{_V1_SESSION}.archive", f"{_V2_SESSION}.archive", _NONE),
+    ("session/unarchive", _A, _REQ, _SES, _U, f"{_V1_SESSION}.archive", f"{_V2_SESSION}.archive", _NONE),
+    ("session/set_title", _A, _REQ, _SES, _U, f"{_V1_SESSION}.title", f"{_V2_SESSION}.title", _NONE),
     (SESSION_SET_MODE, _A, _REQ, _SES, _S, "", _NO, _AGENTS),
-    # Of older schemas; those who still have it also have a configuration option for it.
+    # From older schemas; peers that still send it offer a configuration option as well.
     (SESSION_SET_MODEL, _A, _REQ, _SES, _U, "", _NO, _SERVER),
     (SESSION_SET_CONFIG_OPTION, _A, _REQ, _SES, _S, "", "", _AGENTS),
     (SESSION_PROMPT, _A, _REQ, _SES, _S, "", _V2_SESSION, _AGENTS),
     (SESSION_STEERING, _A, _REQ, _SES, _D, "", "", _SDK | _SCRIPTED),
     (SESSION_CANCEL, _A, _NOTE, _SES, _S, "", _V2_SESSION, _AGENTS),
+    (SESSION_SETTLE, _A, _REQ, _SES, _D, "", "", _SERVER),
     # Advertised by each item while it can be cancelled, not in `initialize`.
     (TOOL_CALL_CANCEL, _A, _REQ, _SES, _S, _NO, "", _SERVER),
     (TERMINAL_CANCEL, _A, _REQ, _SES, _S, _NO, "", _SERVER),
-    ("providers/list", _A, _REQ, _CON, _U, "agentCapabilities.providers", "capabilities.providers", _NOBODY),
-    ("providers/set", _A, _REQ, _CON, _U, "agentCapabilities.providers", "capabilities.providers", _NOBODY),
-    ("providers/disable", _A, _REQ, _CON, _U, "agentCapabilities.providers", "capabilities.providers", _NOBODY),
+    ("providers/list", _A, _REQ, _CON, _U, "agentCapabilities.providers", "capabilities.providers", _NONE),
+    ("providers/set", _A, _REQ, _CON, _U, "agentCapabilities.providers", "capabilities.providers", _NONE),
+    ("providers/disable", _A, _REQ, _CON, _U, "agentCapabilities.providers", "capabilities.providers", _NONE),
     (SESSION_UPDATE, _C, _NOTE, _SES, _S, "", "", _NODE),
     (SESSION_REQUEST_PERMISSION, _C, _REQ, _SES, _S, "", "", _NODE),
-    # A permission request may hang on a request instead of a session, so its scope is not in the table.
+    # An elicitation may belong to a request instead of a session, so its scope is not in the table.
     (ELICITATION_CREATE, _C, _REQ, _CON, _S, "clientCapabilities.elicitation", "capabilities.elicitation", _NODE),
     (
         ELICITATION_COMPLETE,
@@ -180,10 +182,10 @@ _ROWS: Final[tuple[_Row, ...]] = (
     (TERMINAL_WAIT_FOR_EXIT, _C, _REQ, _SES, _S, "clientCapabilities.terminal", _NO, _NODE),
     (TERMINAL_KILL, _C, _REQ, _SES, _S, "clientCapabilities.terminal", _NO, _NODE),
     (TERMINAL_RELEASE, _C, _REQ, _SES, _S, "clientCapabilities.terminal", _NO, _NODE),
-    ("mcp/message", _B, _ANY, _CON, _U, "agentCapabilities.mcpCapabilities.acp", f"{_V2_SESSION}.mcp.acp", _NOBODY),
-    ("proxy/initialize", _B, _REQ, _CON, _U, "", "", _NOBODY),
-    ("proxy/successor", _B, _ANY, _CON, _U, "", "", _NOBODY),
-    (CANCEL_REQUEST, _B, _NOTE, _CON, _S, "", "", _EVERYBODY),
+    ("mcp/message", _B, _ANY, _CON, _U, "agentCapabilities.mcpCapabilities.acp", f"{_V2_SESSION}.mcp.acp", _NONE),
+    ("proxy/initialize", _B, _REQ, _CON, _U, "", "", _NONE),
+    ("proxy/successor", _B, _ANY, _CON, _U, "", "", _NONE),
+    (CANCEL_REQUEST, _B, _NOTE, _CON, _S, "", "", _ALL),
 )
 
 METHODS: Final[dict[tuple[str, int], Method]] = {
@@ -199,23 +201,23 @@ _NAMES: Final = frozenset(name for name, _ in METHODS)
 
 
 def find_method(name: str, version: int) -> Method | None:
-    """What a method is on a connection of that version, if it is one of ACP's."""
+    """Return the method in that version, or None if ACP does not have it."""
     return METHODS.get((name, version))
 
 
 def served_by(part: Part, kind: Kind) -> frozenset[str]:
-    """The methods, of any version, that a part of turnwire must have a handler for."""
+    """Return the methods of any version that a part must handle."""
     return frozenset(each.name for each in METHODS.values() if part in each.served_by and each.kind is kind)
 
 
 def is_extension(name: str) -> bool:
-    """Whether a method is somebody's own: its name begins with an underscore."""
+    """Return whether the name has the prefix of extension methods."""
     return name.startswith("_")
 
 
 def is_foreign(name: str) -> bool:
-    """Whether ACP does not have the method in any version: it is somebody's own, whether named by the rules or not.
+    """Return whether no version of ACP has the method.
 
-    Agents call methods of their vendors without an underscore, too. `$/…` is for what JSON-RPC itself needs.
+    Some vendors' methods lack the underscore. `$/…` is reserved for JSON-RPC itself.
     """
     return is_extension(name) or (name not in _NAMES and not name.startswith("$/"))

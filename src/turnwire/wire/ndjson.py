@@ -1,8 +1,8 @@
-"""Lines from chunks: newline-delimited JSON as it comes out of a pipe.
+"""Newline-delimited JSON: whole lines from the byte blocks of a pipe.
 
-Takes chunks of any size, gives whole lines without their ends; how the bytes were cut makes no difference.
-Blank lines are skipped. Never looks into a line, never holds more than `max_bytes` of one: a longer line is
-dropped to its end and reported once, and the lines after it are unharmed.
+The result does not depend on how the bytes were cut into blocks. Blank lines are skipped. The content of a line is
+not inspected. At most `max_bytes` of a line are held: a longer line is dropped and reported once, and the lines
+after it are unaffected.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from typing import Final, NamedTuple
 
 _CR: Final = 13
 _FIRST: Final = b"!"
-"""What begins with less may be blank."""
+"""A line that starts with a smaller byte may be blank."""
 HEAD_BYTES: Final = 256
-"""How much of a dropped line is kept, enough to see what kind of message it was."""
+"""Bytes stored of a dropped line, enough to recognise the kind of message."""
 
 
 class Oversized(NamedTuple):
-    """A line that was dropped because it was longer than the limit."""
+    """A line that was dropped because it exceeded the limit."""
 
     size: int
-    """Bytes before its line end, or up to where the input ended."""
+    """Bytes before the line end or the end of the input."""
     head: bytes
 
 
 class LineReader:
-    """Cuts a stream of bytes into lines."""
+    """Splits a stream of bytes into lines."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._begun = bytearray()
-        """The unfinished line, or only its head once it is too long."""
+        """The unfinished line, or its head once it is too long."""
         self._size = 0
-        """Bytes of the unfinished line, kept or not."""
+        """Size of the unfinished line, stored or not."""
 
     def feed(self, chunk: bytes) -> list[bytes | Oversized]:
-        """The lines that `chunk` completes."""
+        """Return the lines that `chunk` completes."""
         lines = chunk.split(b"\n")
         rest = lines.pop()
         if not lines:
@@ -48,7 +48,7 @@ class LineReader:
             del lines[0]
         limit = self._max_bytes
         if len(chunk) <= limit and _CR not in chunk and min(lines, default=_FIRST) >= _FIRST:
-            # Nearly every chunk: no line of it is too long, blank, or ended by more than a line feed.
+            # The usual case: no line is too long, blank, or ends with CR LF.
             found += lines
             lines = []
         for line in lines:
@@ -61,7 +61,7 @@ class LineReader:
         return found
 
     def end(self) -> list[bytes | Oversized]:
-        """What was begun and not finished by a line end: at most one line."""
+        """Return the unfinished line, if any."""
         line, size = bytes(self._begun), self._size
         self._begun, self._size = bytearray(), 0
         if size > self._max_bytes:

@@ -1,27 +1,26 @@
-"""Routed fields: what turnwire must know of a payload, read without decoding the rest.
+"""The fields of a payload that routing needs, read without decoding the rest.
 
-Takes the raw `params` or `update` of a frame; gives the few fields that decide where it goes and what it
-means for the turn. Never changes or copies a payload, never fails on a kind or a field it does not know. Only
-what makes a message unroutable is an error; an optional field of a wrong JSON type reads as absent.
+The functions read a frame's raw `params` or `update` and return the fields that decide its destination and its
+meaning for the turn. They never change or copy a payload and accept unknown kinds and fields. Only a message that
+cannot be routed is an error; an optional field of the wrong JSON type reads as absent.
 
-Lines of an agent that bring one piece of text each and differ in nothing else are read together (`PieceReader`):
-they are given back in their order, those that are pieces of one session and kind as `Pieces`, every other line as
-it is. Never decides about a line that is not exactly what it should be: whoever takes that line by itself says what
-is wrong with it.
+`PieceReader` reads a run of an agent's lines at once. Consecutive chunks of one session and kind come back as one
+`Pieces`, every other line comes back unchanged and in order. A malformed line is always left to the slow path,
+which reports the error.
 
 Theory of operation
 -------------------
-An agent that streams writes the same bytes around every update. So what is around it is learned from one line, and
-lines that have it are looked at as their updates alone, which one call decodes. That each line is what it would be
-by itself follows from three facts:
+A streaming agent writes the same bytes around every update. The reader learns this envelope from one line, strips
+it from the lines that have it, and decodes all their updates with one call. Three facts make the result equal to
+decoding line by line:
 
-    J1  A value in JSON can be put in the place of another. If `head`, an object and `tail` are a frame whose update
-        is that object, they are such a frame with any other object (`_Around.learn` tries it with one).
-    J2  Two lines join to what neither is by itself only where a value goes on over the line end. There `}` would
-        stand before it and `{` behind it, which nothing in JSON allows outside of a string; and a string has no
-        line end. So as many values as there are updates mean one for each.
-    J3  No text in JSON has a NUL. Lines are put together with one, so what is found around it is around the end of
-        a line; if a line has one of its own, its update cannot be decoded.
+    J1  One JSON value can replace another. If `head` + object + `tail` is a frame whose update is that object, any
+        other object in its place is a frame as well (`_Envelope.learn` probes it with one).
+    J2  Two lines could only decode as one value if a value continued across the line end. `}` would precede the
+        line end and `{` follow it, which JSON does not allow outside a string, and a string contains no line end.
+        So if the number of values equals the number of updates, each update is one value.
+    J3  JSON text contains no NUL. Lines are joined with NUL, so an envelope found around a NUL ends a line; a line
+        that contains a NUL itself fails to decode.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ _T = TypeVar("_T")
 _LF: Final = 10
 _CR: Final = 13
 PIECES: Final = frozenset({"agent_message_chunk", "agent_thought_chunk"})
-"""Most of all updates. There is nothing to know of them but whose they are."""
+"""The kinds of most updates. Routing needs only their session and message id."""
 _SHORT: Final = 64 * 1024
-"""A longer line goes the long way, where its encoding is checked in pieces."""
+"""Longer lines take the slow path, which checks their encoding in blocks."""
 
 
 class UpdateParams(Struct, frozen=True, gc=False):
@@ -54,11 +53,11 @@ class UpdateParams(Struct, frozen=True, gc=False):
     session_id: str
     update: Raw
     beside: Raw | UnsetType = UNSET
-    """The members beside these two, as one object: `_meta`, and what no version has. Unset if there are none."""
+    """All other members as one object: `_meta` and unknown ones. Unset if there are none."""
 
 
 class UpdatePeek(Struct, frozen=True, gc=False):
-    """What an update is about. `None` is absent, null, or of a wrong type."""
+    """The routed fields of an update. `None` means absent, null, or of a wrong type."""
 
     kind: str
     message_id: str | None = None
@@ -76,7 +75,7 @@ class UpdatePeek(Struct, frozen=True, gc=False):
 
 
 class _Fields(Struct, rename="camel", gc=False):
-    """The fields as they are spelled on the wire; `stop_reason` in snake case is an accepted spelling."""
+    """The fields as spelled on the wire; `stop_reason` in snake case is accepted as well."""
 
     session_update: str = ""
     message_id: str | None = None
@@ -96,14 +95,14 @@ class _Fields(Struct, rename="camel", gc=False):
 
 
 class _PlainParams(Struct, rename="camel", gc=False, forbid_unknown_fields=True):
-    """The params of nearly every update. What has more members goes the long way, which keeps them."""
+    """The params of nearly every update. Params with more members take the slow path, which preserves them."""
 
     session_id: str
     update: Raw
 
 
 class _UpdateLine(Struct, gc=False):
-    """A whole line that is a `session/update` and nothing else."""
+    """A line that is exactly a `session/update`."""
 
     jsonrpc: Literal["2.0"]
     method: Literal["session/update"]
@@ -131,9 +130,9 @@ _REQUEST_ID: Final[msgspec.json.Decoder[RequestId]] = msgspec.json.Decoder(int |
 
 
 def read_update_line(line: bytes) -> UpdateParams | None:
-    """The params of a line that is a well-formed `session/update`; none for every other line, whatever it is.
+    """Return the params of a well-formed `session/update` line, or None for any other line.
 
-    A short cut: `jsonrpc.decode` and `peek_update_params` give the same, and say what is wrong with other lines.
+    The fast path of `jsonrpc.decode` and `peek_update_params`, which report what is wrong with other lines.
     """
     if _LF in line or _CR in line or not (line.isascii() or _is_short_utf8(line)):
         return None
@@ -152,7 +151,7 @@ def _is_short_utf8(line: bytes) -> bool:
 
 
 def peek_update_params(params: Raw) -> UpdateParams:
-    """Whose update this is. Raises `RemoteProtocolError` without a session id or an update."""
+    """Return session id and update. Raises `RemoteProtocolError` if either is missing."""
     try:
         members = _read_members(params)
     except (msgspec.DecodeError, RecursionError):
@@ -164,11 +163,11 @@ def peek_update_params(params: Raw) -> UpdateParams:
 
 
 def peek_update(update: Raw) -> UpdatePeek:
-    """What an update is about. Raises `RemoteProtocolError` if it is no object or names no kind."""
+    """Return the routed fields of an update. Raises `RemoteProtocolError` if it is not an object or has no kind."""
     try:
         fields = _read_fields(update)
         if fields.session_update == "current_mode_update" and fields.current_mode_id is None:
-            # Published examples spell the member `modeId`; too rare for a place among the fields.
+            # Published examples spell the member `modeId`; too rare to be one of the fields.
             fields = _read_tolerantly(update)
     except msgspec.ValidationError:
         fields = _read_tolerantly(update)
@@ -196,7 +195,7 @@ def peek_update(update: Raw) -> UpdatePeek:
 
 
 def beside(payload: Raw, known: Collection[str]) -> Raw | UnsetType:
-    """The members of an object beside these, as an object; unset if there are none."""
+    """Return the members of an object that are not in `known`, as an object; unset if there are none."""
     try:
         others = {name: value for name, value in _read_members(payload).items() if name not in known}
     except (msgspec.DecodeError, RecursionError):
@@ -205,7 +204,7 @@ def beside(payload: Raw, known: Collection[str]) -> Raw | UnsetType:
 
 
 def peek_session_id(params: Raw) -> str | None:
-    """The session that a request or notification names, if it names one."""
+    """Return the session id in the params, or None."""
     try:
         return _read_session(params).session_id
     except (msgspec.DecodeError, RecursionError):
@@ -213,7 +212,7 @@ def peek_session_id(params: Raw) -> str | None:
 
 
 def _read_tolerantly(update: Raw) -> _Fields:
-    """Field by field, so that one of a wrong type costs only itself."""
+    """Read field by field, so that a wrong type costs only that field."""
     try:
         members = _read_members(update)
     except (msgspec.DecodeError, RecursionError):
@@ -265,27 +264,25 @@ def _unroutable(message: str, reason: str) -> RemoteProtocolError:
     return RemoteProtocolError(message, jsonrpc=INVALID_PARAMS, reason=reason)
 
 
-# -- pieces: lines that bring one piece of text each and differ in nothing else ------------------------------
+# -- runs of chunks: lines that differ only in their update --------------------------------------------------
 
 
 TOGETHER: Final = 128
-"""Lines that are decoded in one go: more gain nothing, and one that is unlike them costs all the short way."""
+"""Lines decoded at once. More gain nothing, and one odd line sends all of them to the slow path."""
 TOGETHER_BYTES: Final = 1024 * 1024
-"""Longer lines gain nothing."""
+"""Batches of more bytes gain nothing."""
 FEW: Final = 4
-"""Fewer lines are as quick one by one."""
+"""Minimum lines for a batch; fewer are as fast one by one."""
 
 _PROBE: Final = b'{"sessionUpdate":"probe"}'
 
 
 class Pieces(NamedTuple):
-    """Updates of one session and kind, of which there is nothing to know but whose they are."""
+    """Consecutive chunks of one session and kind."""
 
     session_id: str
     kind: str
     updates: Sequence[Raw]
-    lines: bytes
-    """The updates again, as they were decoded: with a line end behind each."""
 
 
 class _Kind(Struct, rename="camel", gc=False):
@@ -296,16 +293,16 @@ _read_all = msgspec.json.Decoder(_Kind).decode_lines
 _KIND: Final = attrgetter("session_update")
 
 
-class _Around(NamedTuple):
-    """What an agent writes before and behind an update."""
+class _Envelope(NamedTuple):
+    """The bytes that an agent writes around an update."""
 
     session_id: str
     head: bytes
     tail: bytes
 
     @classmethod
-    def learn(cls, line: bytes) -> _Around | None:
-        """What is around the update of a line; none if it is no plain update of an object."""
+    def learn(cls, line: bytes) -> _Envelope | None:
+        """Return the envelope of a plain update line, or None for any other line."""
         params = read_update_line(line)
         head, found, tail = (b"", b"", b"") if params is None else line.partition(bytes(params.update))
         if params is None or not (found.startswith(b"{") and found.endswith(b"}")):
@@ -315,9 +312,9 @@ class _Around(NamedTuple):
         return cls(params.session_id, head, tail) if is_there else None
 
     def count(self, lines: Sequence[bytes]) -> int:
-        """How many lines, from the first on, have an object in this; none if one must not be passed on as it is."""
+        """Return how many leading lines have this envelope; 0 if a line must not be passed on unchanged."""
         head, tail = self.head + b"{", b"}" + self.tail
-        # In one look, because nearly always all of them do.
+        # One search for all lines, because nearly always all of them match.
         joined = b"\0".join(lines)
         if _LF in joined or _CR in joined or not is_utf8(joined):
             return 0
@@ -327,18 +324,20 @@ class _Around(NamedTuple):
             and joined.endswith(tail)
         ):
             return len(lines)
-        unlike = (place for place, each in enumerate(lines) if not (each.startswith(head) and each.endswith(tail)))
-        return next(unlike, 0)
+        mismatches = (
+            position for position, each in enumerate(lines) if not (each.startswith(head) and each.endswith(tail))
+        )
+        return next(mismatches, 0)
 
 
 class PieceReader:
-    """Reads the lines of one peer."""
+    """Reader of one peer's lines that batches chunks."""
 
     def __init__(self) -> None:
-        self._around: _Around | None = None
+        self._envelope: _Envelope | None = None
 
     def read(self, lines: Sequence[bytes]) -> list[Pieces | bytes]:
-        """The lines in their order, pieces together."""
+        """Return the lines in order, runs of chunks as `Pieces`."""
         read: list[Pieces | bytes] = []
         for start in range(0, len(lines), TOGETHER):
             some = lines[start : start + TOGETHER]
@@ -346,35 +345,28 @@ class PieceReader:
         return read
 
     def _find(self, lines: Sequence[bytes]) -> Sequence[Pieces | bytes]:
-        """The same for a few."""
-        around, first = self._around, lines[0]
-        if around is None or not (first.startswith(around.head) and first.endswith(around.tail)):
-            around = self._around = _Around.learn(first)
-        count = 0 if around is None else around.count(lines)
-        if around is None or count < FEW:
+        """Return one batch of lines in order, runs of chunks as `Pieces`."""
+        envelope, first = self._envelope, lines[0]
+        if envelope is None or not (first.startswith(envelope.head) and first.endswith(envelope.tail)):
+            envelope = self._envelope = _Envelope.learn(first)
+        count = 0 if envelope is None else envelope.count(lines)
+        if envelope is None or count < FEW:
             return lines
-        before, behind = len(around.head), -len(around.tail)
-        updates = [line[before:behind] for line in lines[:count]]
+        start, end = len(envelope.head), -len(envelope.tail)
+        updates = [line[start:end] for line in lines[:count]]
         found: list[Pieces | bytes] = []
-        place, joined = 0, as_lines(updates)
-        for kind, run in groupby(_kinds(joined, count)):
-            begun, place = place, place + len(list(run))
+        position = 0
+        for kind, run in groupby(_kinds(b"\n".join(updates), count)):
+            first_of_run, position = position, position + len(list(run))
             if kind in PIECES:
-                some = updates[begun:place]
-                text = joined if len(some) == count else as_lines(some)
-                found.append(Pieces(around.session_id, kind, list(map(Raw, some)), text))
+                found.append(Pieces(envelope.session_id, kind, list(map(Raw, updates[first_of_run:position]))))
             else:
-                found += lines[begun:place]
-        return [*found, *lines[place:]]
-
-
-def as_lines(updates: Sequence[bytes | Raw]) -> bytes:
-    """Updates in one text, with a line end behind each."""
-    return b"\n".join([*updates, b""])
+                found += lines[first_of_run:position]
+        return [*found, *lines[position:]]
 
 
 def _kinds(lines: bytes, count: int) -> list[str]:
-    """The kind of each of so many updates; none at all if one is not as it should be."""
+    """Return the kinds of `count` updates, or an empty list if one is malformed."""
     try:
         kinds = list(map(_KIND, _read_all(lines)))
     except (msgspec.DecodeError, RecursionError):
@@ -383,7 +375,7 @@ def _kinds(lines: bytes, count: int) -> list[str]:
 
 
 def is_utf8(text: bytes) -> bool:
-    """What no decoder looks at in strings that nobody asks for."""
+    """Return whether `text` is UTF-8; the decoder does not check strings that it skips."""
     try:
         return text.isascii() or bool(text.decode())
     except UnicodeDecodeError:

@@ -1,9 +1,9 @@
-"""Server-sent events: read and written by the rules of the HTML standard.
+"""Server-sent events, read and written by the rules of the HTML standard.
 
-Takes chunks of any size, gives whole events; how the bytes were cut makes no difference. Comments and unknown
-fields are skipped, an event without its blank line is dropped when the input ends. Never looks into the data,
-never holds more than `max_bytes` of an event: a longer one ends the stream with `FrameTooLarge`, because the
-cursor would pass it unread.
+The result does not depend on how the bytes were cut into blocks. Comments and unknown fields are skipped; an event
+without its blank line is dropped when the input ends. The data is not inspected. At most `max_bytes` of an event
+are held: a longer one ends the stream with `LimitExceeded`, because skipping it would move the cursor past an
+unread event.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from typing import Final
 
 from msgspec import Struct
 
-from turnwire.errors import FrameTooLarge, LocalProtocolError
+from turnwire.errors import LimitExceeded, LocalProtocolError
 
 _LF: Final = 10
 _CR: Final = 13
 _BOM: Final = b"\xef\xbb\xbf"
 _NOT_IN_FOUR_DIGITS: Final = re.compile("[\x80-\xff\U00010000-\U0010ffff]")
-"""Characters that Python escapes with two or eight digits."""
+"""Characters that Python escapes with two or eight digits, unlike JSON."""
 _RETRY_DIGITS: Final = 15
-"""A longer reconnection time is nonsense and is ignored."""
+"""Longer reconnection times are ignored."""
 
 
 class SseEvent(Struct, frozen=True):
-    """One event as the reader gives it."""
+    """One event of a stream."""
 
     id: str | None
-    """The last id the stream has named, here or earlier; `None` before the first."""
+    """The last id in the stream so far; `None` before the first."""
     event: str
     data: str
     retry: int | None
-    """The reconnection time this event's block asks for, in milliseconds."""
+    """Reconnection time set by this event, in milliseconds."""
 
 
 class SseReader:
-    """Cuts a stream of bytes into events."""
+    """Splits a stream of bytes into events."""
 
     last_event_id: str | None
-    """The cursor to come back with. Moves at the end of a block, also of one without data."""
+    """The cursor to reconnect with. Moves at the end of each block, even one without data."""
     retry: int | None
-    """The newest reconnection time the stream asked for, in milliseconds."""
+    """Latest reconnection time in the stream, in milliseconds."""
 
     def __init__(self, max_bytes: int) -> None:
         self.last_event_id = None
@@ -55,11 +55,11 @@ class SseReader:
         self._forget_block()
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        """The events that `chunk` completes.
+        """Return the events that `chunk` completes.
 
         Raises:
-            FrameTooLarge: an event is over the limit. Every event before it has been given; the reader is
-                of no more use.
+            LimitExceeded: an event is over the limit. Every event before it was returned; the reader is unusable
+                afterwards.
         """
         self._refuse_if_too_large()
         if self._after_cr and chunk[:1] == b"\n":
@@ -86,7 +86,7 @@ class SseReader:
         return events
 
     def end(self) -> None:
-        """The input is over: forget the unfinished event. Raises `FrameTooLarge` if it was too large."""
+        """Drop the unfinished event at the end of the input. Raises `LimitExceeded` if it was too large."""
         self._refuse_if_too_large()
         self._begun.clear()
         self._id = self.last_event_id
@@ -130,9 +130,9 @@ class SseReader:
 
     def _refuse_if_too_large(self) -> None:
         if self._too_large:
-            raise FrameTooLarge(
-                f"an event of the stream is longer than {self._max_bytes} bytes; raise `sse_event_bytes`",
-                limit="sse_event_bytes",
+            raise LimitExceeded(
+                f"an event of the stream is longer than {self._max_bytes} bytes; raise `frame_bytes`",
+                limit="frame_bytes",
                 value=self._max_bytes,
             )
 
@@ -140,7 +140,7 @@ class SseReader:
 def encode_event(
     *, data: bytes, event: str | None = None, id: str | int | None = None, retry: int | None = None
 ) -> bytes:
-    """One event. Raises `LocalProtocolError` if `event` or `id` cannot be one field."""
+    """Encode one event. Raises `LocalProtocolError` if `event` or `id` does not fit on one line."""
     fields: list[bytes] = []
     if id is not None:
         fields.append(b"id: " + _one_line("id", str(id)))
@@ -157,13 +157,13 @@ def encode_event(
 
 
 def in_ascii(json: bytes) -> bytes:
-    """The same JSON, or a frame with it, in ASCII: what is not ASCII stands in strings, where it can be escaped.
+    """Escape all non-ASCII characters of a JSON text, or of a frame with one. They occur only inside strings.
 
-    Some clients read each piece of a stream as text by itself, and the network cuts pieces inside of characters.
+    Some clients decode each network read separately, and a read can end in the middle of a character.
     """
     if json.isascii():
         return json
-    # The codec writes all others as JSON does: four digits.
+    # The codec escapes all other characters as JSON does, with four digits.
     return _NOT_IN_FOUR_DIGITS.sub(_escape, json.decode()).encode("ascii", "backslashreplace")
 
 
@@ -173,7 +173,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def encode_comment(text: str) -> bytes:
-    """A comment: readers skip it, proxies see that the stream lives."""
+    """Encode a comment. Readers skip it; proxies see activity."""
     return b"\n".join(b": " + line for line in text.encode().splitlines() or [b""]) + b"\n\n"
 
 

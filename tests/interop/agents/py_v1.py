@@ -1,9 +1,9 @@
 """An agent on the official Python SDK, ACP v1. Runs in the environment `.peers/py-v1`, as a program.
 
-Takes the folder where it keeps its sessions, so that a second process can load what the first one heard. Does
-what the first word of a prompt says; `words.md` beside it lists the words.
+Its argument is the folder where it stores its sessions, so that a second process can load those of the first. It
+executes the first word of a prompt; `words.md` in this folder lists the words.
 """
-# The SDK lives in an environment of its own, so the types of what is imported are not known here.
+# The SDK is installed in a separate environment, so its types are unknown here.
 # pyright: basic, reportMissingImports=false
 
 from __future__ import annotations

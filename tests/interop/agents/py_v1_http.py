@@ -1,8 +1,9 @@
-"""The agent of `py_v1.py` behind the HTTP and WebSocket server of the official Python SDK. Prints its port.
+"""The agent of `py_v1.py` with the HTTP and WebSocket server of the official Python SDK. Prints its port.
 
-Takes the folder for its sessions and the packages of an environment with an HTTP server: the SDK's own has none.
+Its arguments are the folder for its sessions and the packages of an environment with an HTTP server: the SDK's own
+has none.
 """
-# The SDK lives in an environment of its own, so the types of what is imported are not known here.
+# The SDK is installed in a separate environment, so its types are unknown here.
 # pyright: basic, reportMissingImports=false
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ async def main() -> None:
 
     config = uvicorn.Config(create_asgi_app(new_agent), host="127.0.0.1", port=0, log_level="error", loop="asyncio")
     listener = config.bind_socket()
-    # Who reads the port may come at once.
+    # A client that reads the port may connect at once.
     listener.listen()
     sys.stdout.write(f"{listener.getsockname()[1]}\n")
     sys.stdout.flush()

@@ -1,6 +1,6 @@
 """An agent without any SDK that answers version 2 and speaks v1 in every other way, as one released agent does.
 
-Takes nothing; runs as a program on standard input and output until the input ends.
+It has no arguments and runs as a program on standard input and output until the input ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An agent on turnwire's own SDK, for every version of ACP. Runs as a program.
 
-Takes the folder where it keeps its sessions. Does what the first word of a prompt says; `words.md` beside it lists
-the words, of which it knows `edit` and `wait`.
+Its argument is the folder where it stores its sessions. It executes the first word of a prompt; `words.md` in this
+folder lists the words, of which it supports `edit` and `wait`.
 """
 
 from __future__ import annotations

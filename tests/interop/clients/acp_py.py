@@ -1,11 +1,11 @@
-"""What both Python clients share: how they reach turnwire, what they note down, and the tour they take.
+"""Shared code of both Python clients: their transports to turnwire, their records, and their tour.
 
-Takes on the command line, as JSON: `transport` (stdio, http or websocket), `command` or `url` and `token`, `cwd`,
-and three `prompts`: one that asks for a permission, one that says `waiting` and waits, and one for the second
-connection. Prints JSON at the end: for each connection, the frames in both directions and how many updates the SDK
-handed to the client.
+The command line has JSON: `transport` (stdio, http or websocket), `command` or `url` and `token`, `cwd`, and three
+`prompts`: one that asks for a permission, one that sends `waiting` and waits, and one for the second connection.
+Prints JSON at the end: for each connection, the frames in both directions and the number of updates that the SDK
+passed to the client.
 """
-# The SDK lives in an environment of its own, so the types of what is imported are not known here.
+# The SDK is installed in a separate environment, so its types are unknown here.
 # pyright: basic, reportMissingImports=false
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ GIVEN = json.loads(sys.argv[1])
 
 
 def allowing(options) -> str:
-    """The option that a user would take."""
+    """Return the option that a user would select."""
     return next(each.option_id for each in options if each.kind == "allow_once")
 
 
 class Noted:
-    """What one connection said and heard."""
+    """Sent and received frames of one connection."""
 
     def __init__(self) -> None:
         self.frames: list[list] = []
@@ -36,7 +36,7 @@ class Noted:
         self.handled = 0
         self.ends = 0
         self.messages: dict[str, int] = {}
-        """How many turns had ended when each message began."""
+        """Number of completed turns at the beginning of each message."""
         self._more = asyncio.Event()
 
     def observe(self, event) -> None:
@@ -58,7 +58,7 @@ class Noted:
         self.wake()
 
     def is_over(self, message_id: str) -> bool:
-        """The turn of this message has ended. An end that is replayed stands before it."""
+        """Return True if the turn of this message has ended. A replayed end comes before it."""
         return self.ends > self.messages.get(message_id, self.ends)
 
     def wake(self) -> None:
@@ -76,7 +76,7 @@ class Noted:
 
 
 def is_known(message) -> bool:
-    """An update of a kind that the SDK knows. It logs and drops any other."""
+    """Return True for an update of a kind that the SDK knows. It logs and drops any other."""
     if message.get("method") != "session/update":
         return False
     return message["params"]["update"]["sessionUpdate"] != "turn_complete"
@@ -84,7 +84,7 @@ def is_known(message) -> bool:
 
 @asynccontextmanager
 async def transport():
-    """The ends of a new connection, as the SDK takes them."""
+    """Return the ends of a new connection in the SDK's form."""
     if GIVEN["transport"] == "stdio":
         async with spawn_stdio_transport(*GIVEN["command"], stderr=None, shutdown_timeout=30) as (
             reader,

@@ -1,5 +1,5 @@
 """A client on the official Python SDK, ACP v1. Runs in `.peers/py-v1` and in `.peers/py-v2`, as a program."""
-# The SDK lives in an environment of its own, so the types of what is imported are not known here.
+# The SDK is installed in a separate environment, so its types are unknown here.
 # pyright: basic, reportMissingImports=false
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from acp_py import Noted, allowing, tour
 
 
 class Client(acp.Client):
-    """What the agent may ask for."""
+    """The methods that the agent may call."""
 
     def __init__(self, noted: Noted, *ends) -> None:
         self.noted = noted
@@ -30,7 +30,7 @@ class Client(acp.Client):
         )
 
     async def ext_notification(self, method, params) -> None:
-        """Of no interest to a client that knows none."""
+        """Ignore extensions: this client knows none."""
 
     async def new(self, cwd: str) -> str:
         return (await self.connection.new_session(cwd=cwd, mcp_servers=[])).session_id

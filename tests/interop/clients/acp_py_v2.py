@@ -1,5 +1,5 @@
 """A client on the official Python SDK, ACP v2. Runs in the environment `.peers/py-v2`, as a program."""
-# The SDK lives in an environment of its own, so the types of what is imported are not known here.
+# The SDK is installed in a separate environment, so its types are unknown here.
 # pyright: basic, reportMissingImports=false
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from acp_py import Noted, allowing, tour
 
 
 class Client:
-    """What the agent may ask for."""
+    """The methods that the agent may call."""
 
     def __init__(self, noted: Noted, *ends) -> None:
         self.noted = noted

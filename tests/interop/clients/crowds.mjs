@@ -1,4 +1,4 @@
-// Many at once: instantaneous prompts, fast output, readers.
+// Many at once: prompts, fast output, readers.
 import { connect, failure, isEnd, newSession, Reader, run, textOf, words } from "./client.mjs";
 
 const LONG_S = 30;
@@ -17,36 +17,6 @@ const within = async (promise, what) => {
 };
 
 const counted = (values) => values.reduce((sum, each) => ({ ...sum, [each]: (sum[each] ?? 0) + 1 }), {});
-
-// One after the other, each of which the agent ends at once, with an iterator that is open.
-const inTurn = async (count) => {
-  const session = await newSession();
-  const reader = new Reader(session);
-  await session.prompt(words("echo ready"));
-  const ends = [];
-  for (let number = 0; number < count; number += 1) {
-    const { stopReason } = await within(session.prompt(words("stop end_turn")), `prompt ${number}`);
-    ends.push(stopReason);
-  }
-  await reader.stop();
-  return { ends: counted(ends), seen: reader.events.filter(isEnd).length };
-};
-
-// As many at a time as the daemon queues.
-const atOnce = async (count, most) => {
-  const session = await newSession();
-  const reader = new Reader(session);
-  await session.prompt(words("echo ready"));
-  const ends = [];
-  for (let begun = 0; begun < count; begun += most) {
-    const burst = Array.from({ length: Math.min(most, count - begun) }, (_, number) =>
-      within(session.prompt(words("stop end_turn")), `prompt ${begun + number}`),
-    );
-    ends.push(...(await Promise.all(burst)).map(({ stopReason }) => stopReason));
-  }
-  await reader.stop();
-  return { ends: counted(ends), seen: reader.events.filter(isEnd).length };
-};
 
 // More than the daemon queues: what is refused is refused at once, and what was accepted ends.
 const tooMany = async (count) => {
@@ -92,4 +62,4 @@ const readers = async (count) => {
   return { ended, ends: counted(ends.map(({ id }) => id)), lengths: counted(all.map(({ ids }) => ids.join())) };
 };
 
-await run({ inTurn, atOnce, tooMany, chunks, readers });
+await run({ tooMany, chunks, readers });

@@ -1,9 +1,9 @@
 """An editor on the official Python SDK, ACP v1. Runs in `.peers/py-v1`.
 
-Takes a folder, a session's id or `-` for a new one, and the agent's command; prints what it found as one line of
-JSON. With a new session it answers a question and cancels a turn; an old one it loads and goes on with.
+Its arguments are a folder, a session's id or `-` for a new one, and the agent's command; it prints its observations
+as one line of JSON. In a new session it answers a request and cancels a turn; an old one it loads and continues.
 """
-# The SDK lives in an environment of its own, so the types of what is imported are not known here.
+# The SDK is installed in a separate environment, so its types are unknown here.
 # pyright: basic, reportMissingImports=false
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from acp import schema
 
 
 class Editor(acp.Client):
-    """Hears, and says yes."""
+    """An editor that receives updates and approves requests."""
 
     def __init__(self) -> None:
         self.text = ""

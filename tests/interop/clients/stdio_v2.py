@@ -1,5 +1,5 @@
-"""An editor on the official Python SDK, ACP v2. Runs in `.peers/py-v2`. Does what `stdio_v1.py` beside it does."""
-# The SDK lives in an environment of its own, so the types of what is imported are not known here.
+"""An editor on the official Python SDK, ACP v2. Runs in `.peers/py-v2`. Performs the steps of `stdio_v1.py`."""
+# The SDK is installed in a separate environment, so its types are unknown here.
 # pyright: basic, reportMissingImports=false
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from acp.experimental.v2 import schema
 
 
 class Editor(v2.Client):
-    """Hears, and says yes."""
+    """An editor that receives updates and approves requests."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -30,7 +30,8 @@ class Editor(v2.Client):
         elif update.session_update == "agent_message":
             self.text += "".join(each.text for each in update.content)
         elif update.session_update == "state_update" and getattr(update, "stop_reason", None):
-            # Updates are handled beside the program: before the turn's words it is the end of an earlier one.
+            # Updates are handled concurrently with the program: an end before the turn's words is that of an
+            # earlier one.
             is_ours = self.word is not None and self.word in self.text
             self.stops += [str(update.stop_reason)] if is_ours else []
             self.ended.set()

@@ -36,18 +36,6 @@ const plain = async (texts) => {
   return { ends };
 };
 
-// Of the session's client: without an iterator, then with one that is open.
-const bound = async (texts) => {
-  const session = await newSession();
-  const without = [];
-  for (const text of texts) without.push(await session.prompt(words(text)).catch(failure));
-  const reader = new Reader(session);
-  const within = [];
-  for (const text of texts) within.push(await session.prompt(words(text)).catch(failure));
-  await reader.stop();
-  return { without, within };
-};
-
 // Two that watch, one of them from a process's point of view a stranger; a third one prompts.
 const observers = async (texts) => {
   const session = await newSession();
@@ -176,4 +164,4 @@ const snapshotOf = async (sessionId) => {
   throw new Error("there is no snapshot");
 };
 
-await run({ create, plain, bound, observers, cancel, abort, queue, rename, close, settings, shapes });
+await run({ create, plain, observers, cancel, abort, queue, rename, close, settings, shapes });

@@ -1,7 +1,7 @@
-"""Every frame that a connection of these tests gives is held against the published schema of its version.
+"""Validates every frame of a connection of these tests against the published schema of its version.
 
-Watches the seam between the engine and the transports. A test whose agent says what no schema has is marked with
-`odd_frames` and the reason. Without the schemas (`make peers`) nothing is watched.
+It observes the interface between the engine and the transports. A test whose agent sends frames that no schema has
+is marked with `odd_frames` and the reason. Without the schemas (`make peers`) nothing is validated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from turnwire.server.acp.frame_queue import QueueReader
 
 
 class _Watch:
-    """What the connections of one test said."""
+    """The sent frames of one test's connections."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -49,7 +49,7 @@ class _Watch:
         version, lifecycle = self._versions.get(connection, 1), self._lifecycle.get(connection, False)
         check = SchemaCheck(version, lifecycle=lifecycle and version == 1)
         if "method" not in message:
-            # Any number of readers are given the same answer, each once.
+            # Any number of readers get the same answer, each once.
             for asked in self._asked.get(connection, ()):
                 check.sent(asked)
         check.received(message)

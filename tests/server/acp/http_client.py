@@ -1,6 +1,6 @@
-"""An ACP client for tests over Streamable HTTP: what it sends is one POST each, what it hears is on its streams.
+"""An ACP client for tests over Streamable HTTP: it sends each message as one POST, and receives on its streams.
 
-Takes an HTTP client of a running daemon; gives messages as they came. Every wait is bounded.
+It uses an HTTP client of a running daemon and returns messages as they came. Every wait is bounded.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import httpx
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.limits import MiB
-from turnwire.testing.patience import WAIT_S
 from turnwire.wire.sse import SseEvent, SseReader
+from turnwire_testing.patience import WAIT_S
 
 PATH = "/acp"
 EVENTS = "text/event-stream"
@@ -73,7 +73,7 @@ class Heard(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The words of a message chunk; empty for anything else."""
+        """Return the text of a message chunk; empty for any other message."""
         if self.method != "session/update" or self.update["sessionUpdate"] != "agent_message_chunk":
             return ""
         return self.update["content"]["text"]
@@ -106,7 +106,7 @@ class Stream:
         return heard
 
     async def answer(self, request_id: int | str) -> dict[str, Any]:
-        """The answer to a request; what comes before it is dropped."""
+        """Return the answer to a request; earlier messages are dropped."""
         return (await self.until(lambda each: is_answer(each, request_id)))[-1].message
 
     async def ask(self, method: str = "session/request_permission") -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Stream:
                 self._take(await anext(self._chunks))
 
     async def to_the_end(self) -> list[Heard]:
-        """What is left until the stream ends by itself."""
+        """Return the rest of the messages until the stream ends by itself."""
         with anyio.fail_after(WAIT_S):
             async for chunk in self._chunks:
                 self._take(chunk)
@@ -132,7 +132,7 @@ class Stream:
 
 
 class Ids:
-    """Says which events of a stream have an id of their own: the id of a reader stays until the next."""
+    """Tracks which events of a stream have their own id: a reader's id stays until the next one."""
 
     def __init__(self, last: str | None = None) -> None:
         self.last = last
@@ -147,11 +147,11 @@ class Ids:
 
 
 OPENS = frozenset({"session/new", "session/load", "session/resume", "session/attach", "session/fork"})
-"""After these a client says that it is ready for the session."""
+"""Methods after which a client sends that it is ready for the session."""
 
 
 def ready(method: str, params: Any, result: Any) -> dict[str, Any] | None:
-    """What a client says behind the answer to a request that opens a session; none for any other."""
+    """Return the ready notification after an answer that opens a session; None for any other."""
     if method not in OPENS:
         return None
     return notification("session/ready", {"sessionId": result.get("sessionId") or params["sessionId"]})
@@ -189,7 +189,7 @@ class Client:
         return self._last_id
 
     def headers(self, session_id: str | None = None, **more: str) -> dict[str, str]:
-        """The headers of a message or a stream, of a session or of none."""
+        """Return the headers of a message or a stream, of a session or of none."""
         named = {} if session_id is None else {"Acp-Session-Id": session_id}
         return {"Acp-Connection-Id": self.connection_id} | named | more
 
@@ -202,7 +202,7 @@ class Client:
 
     @asynccontextmanager
     async def stream(self, session_id: str | None = None, **more: str) -> AsyncGenerator[Stream]:
-        """A stream that has begun."""
+        """Open a stream that has begun."""
         headers = self.headers(session_id, Accept=EVENTS, **more)
         async with self.http.stream("GET", PATH, headers=headers) as response:
             assert response.status_code == 200, await response.aread()
@@ -211,7 +211,7 @@ class Client:
             yield stream
 
     async def call(self, stream: Stream, method: str, params: Any, session_id: str | None = None) -> Any:
-        """Send a request, hear its answer on a stream, and give its result."""
+        """Send a request, receive its answer on a stream, and return its result."""
         request_id = self.next_id()
         await self.post(request(method, params, request_id), session_id)
         answer = await stream.answer(request_id)
@@ -221,7 +221,7 @@ class Client:
         return answer["result"]
 
     async def new(self, stream: Stream) -> str:
-        """A new session; its answer comes on the connection's stream."""
+        """Open a new session; its answer comes on the connection's stream."""
         return (await self.call(stream, "session/new", new(self.cwd, 0)["params"]))["sessionId"]
 
     async def prompt(self, session_id: str, text: str) -> int:
@@ -231,7 +231,7 @@ class Client:
 
 
 async def connect(running: Running, http: httpx.AsyncClient, version: int = 1, **capabilities: Any) -> Client:
-    """A client that has initialized."""
+    """Connect a client that has initialized."""
     answer = await http.post(PATH, json=initialize(version, **capabilities))
     assert answer.status_code == 200, answer.text
     told = answer.json()
@@ -250,14 +250,14 @@ class Talk(NamedTuple):
 
 @asynccontextmanager
 async def connected(data: Path, **options: Any) -> AsyncGenerator[Client]:
-    """A client of a daemon of its own."""
+    """Connect a client to a separate daemon."""
     async with running_daemon(data, **options) as running, running.client() as http:
         yield await connect(running, http)
 
 
 @asynccontextmanager
 async def talking(data: Path, **options: Any) -> AsyncGenerator[Talk]:
-    """A client of a daemon of its own, at a new session."""
+    """Connect a client to a separate daemon, with a new session."""
     async with connected(data, **options) as client, client.stream() as connection:
         session_id = await client.new(connection)
         async with client.stream(session_id) as session:

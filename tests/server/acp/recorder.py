@@ -1,7 +1,7 @@
-"""An agent that answers by a table and remembers everything that it was sent: turnwire as an agent's client.
+"""An agent that answers from a table and records every frame it gets: turnwire as an agent's client.
 
-Takes what it says of itself and its answers by method; gives the frames it got, in order, and sends whatever the
-test tells it to. A method that has no answer in the table is left open for the test. Every wait is bounded.
+The input is its capabilities and its answers by method; it returns the received frames in order, and sends frames
+on the test's command. A method without an answer in the table is left open for the test. Every wait is bounded.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tests.support.acp import Place, acp_daemon
 from tests.support.heard import Heard, Json
 
 from turnwire.errors import LinkError
-from turnwire.link.memory import MemoryLink, memory_pair
-from turnwire.runtime.source import LinkedAgent
+from turnwire.hosting.memory import MemoryLink, memory_pair
+from turnwire.hosting.source import LinkedAgent
 
 Reply: TypeAlias = "Json | Callable[[Json], Json]"
-"""`{"result": …}` or `{"error": …}`, or a function of the params that gives one."""
+"""`{"result": …}` or `{"error": …}`, or a function of the params that returns one."""
 
 INFO: Json = {"name": "recorder", "version": "1"}
 V2_AGENT: Json = {"protocolVersion": 2, "info": INFO, "capabilities": {"session": {}}}
@@ -71,7 +71,7 @@ class Recorder(Heard):
             self.send({"id": frame["id"], **outcome})
 
     def send(self, frame: Json) -> None:
-        """Say something to turnwire."""
+        """Send a frame to turnwire."""
         self.send_line(msgspec.json.encode({"jsonrpc": "2.0", **frame}))
 
     def send_line(self, line: bytes) -> None:
@@ -98,7 +98,7 @@ class Recorder(Heard):
         return await self.prompted(count)
 
     def methods(self) -> list[str]:
-        """What was asked and told, in order, without answers."""
+        """Return the received requests and notifications in order, without answers."""
         return [each["method"] for each in self.frames if "method" in each]
 
     async def cut(self) -> None:
@@ -117,6 +117,6 @@ class Recorder(Heard):
 
 @asynccontextmanager
 async def recorded(says: Json, **replies: Reply) -> AsyncGenerator[tuple[Place, Recorder]]:
-    """A daemon whose agents are recorders."""
+    """Run a daemon whose agents are recorders."""
     async with Recorder(says, **replies) as agent, acp_daemon(source=agent) as place:
         yield place, agent

@@ -1,7 +1,7 @@
-"""Two nodes behind a load balancer without affinity, for tests: each listens for clients, and for the other one.
+"""Two nodes at a load balancer without affinity, for tests: each listens for clients, and for the other one.
 
-They know each other by a list of lives that a test may change. Each has a log of its own, unless a test gives one:
-what is relayed is connections, and these are where they were opened.
+They know each other by a list of incarnations that a test may change. Each has a separate log, unless a test
+provides one: connections are relayed, and they stay where they were opened.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from typing import Any
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tests.support.daemons import Running, running_daemon
+from tests.support.postgres import CLUSTER_KEY
 
 from turnwire.errors import Forbidden
 from turnwire.log.owners import Life, SoleOwner
 from turnwire.server.access.identity import IDENTITY, Identity, Role
+from turnwire.server.access.node_key import CALLER, NodeKey, row_digest
 from turnwire.server.app import create_app, create_routes
-from turnwire.server.cluster.relay import CALLER, SECRET, Relayed
+from turnwire.server.cluster.relay import Relayed
 from turnwire.server.listener import listen
+from turnwire.server.open_answer import DETACH
 from turnwire.server.refusals import refuse_entry
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 
 class Sharing(SoleOwner):
@@ -44,26 +47,28 @@ class Sharing(SoleOwner):
 
 
 class Inner:
-    """What is served to other nodes: it checks the secret of this life."""
+    """The application served to other nodes: it checks their proof."""
 
-    def __init__(self, relayed: Relayed, secret: str) -> None:
+    def __init__(self, relayed: Relayed, key: NodeKey) -> None:
         self._relayed = relayed
-        self._secret = secret
+        self._key = key
         self.asked: list[Scope] = []
-        """What other nodes handed on."""
+        """Requests that other nodes forwarded."""
         self.done: list[Scope] = []
         self.written = 0
-        """Bytes of bodies that the server has taken."""
+        """Bytes of bodies that the server has received."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        if headers.get(SECRET.lower().encode()) != self._secret.encode():
+        if self._key.dialler(scope) is None:
             await refuse_entry(scope, receive, send, Forbidden("no node of this log"))
             return
-        name, role, session_id, token_id, address = json.loads(headers[CALLER.lower().encode()])
+        name, role, session_id, token_id, address = json.loads(headers[CALLER])
         scope[IDENTITY] = Identity(name, Role(role), session_id, token_id)
         scope["client"] = (address, 0)
         self.asked.append(scope)
+        # The answer is sent by the request, so that it is counted and its end is seen.
+        scope["extensions"] = {key: each for key, each in scope.get("extensions", {}).items() if key != DETACH}
 
         async def counting(message: Message) -> None:
             await send(message)
@@ -76,15 +81,16 @@ class Inner:
 
 
 class Node:
-    """One of them."""
+    """One of the nodes."""
 
     def __init__(self, running: Running, number: int, lives: list[Life]) -> None:
         self.number = number
-        self.secret = f"secret-of-{number}"
+        self.key = NodeKey(CLUSTER_KEY, number)
+        running.daemon.node_key = self.key
         self.owners = Sharing(running, number, lives)
         running.daemon.owners = self.owners
         self._routes = create_routes(running.daemon)
-        self.inner = Inner(Relayed(self._routes, running.daemon.tokens), self.secret)
+        self.inner = Inner(Relayed(self._routes, running.daemon.tokens, no_auth=False), self.key)
         self.running = running
         self.stop = anyio.Event()
 
@@ -116,6 +122,12 @@ class Pair:
         self.lives[:] = [each for each in self.lives if each.number != node.number]
 
 
+def row(number: int, url: str, name: str | None = None) -> Life:
+    """Return the row of a node, as it writes it itself."""
+    name = name or f"n{number}"
+    return Life(number, name, "here", url, row_digest(CLUSTER_KEY, name, url), "0", 1, draining=False)
+
+
 @asynccontextmanager
 async def two_nodes(folder: Path, **options: Any) -> AsyncGenerator[Pair]:
     """Lives 7 and 8. `running.url` of each is where clients meet it."""
@@ -126,7 +138,7 @@ async def two_nodes(folder: Path, **options: Any) -> AsyncGenerator[Pair]:
         tasks = await stack.enter_async_context(anyio.create_task_group())
         for node in nodes:
             url = await node.listen(node.inner, tasks)
-            lives.append(Life(node.number, f"n{node.number}", "here", url, node.secret, "0", 1, draining=False))
+            lives.append(row(node.number, url))
             node.running = node.running._replace(url=await node.listen(node.public(), tasks))
         try:
             yield Pair(nodes[0], nodes[1], lives)

@@ -1,4 +1,4 @@
-"""An ACP client for tests over a WebSocket: everything it hears is in one order. Every wait is bounded."""
+"""An ACP client for tests over a WebSocket: all received messages are in one order. Every wait is bounded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Socket:
         self.wire = wire
         assert wire.response is not None
         self.connection_id = wire.response.headers.get("Acp-Connection-Id", "")
-        """As the upgrade names it, or `initialize`."""
+        """The id in the upgrade response, or in the answer to `initialize`."""
         self._last_id = 0
 
     @property
@@ -35,7 +35,7 @@ class Socket:
         await self.wire.send(json.dumps(message))
 
     async def next(self) -> Heard:
-        """The next message, with the event id that it has for who asked for that."""
+        """Return the next message, with its event id if the client requested ids."""
         with anyio.fail_after(WAIT_S):
             text = await self.wire.recv()
         assert isinstance(text, str)
@@ -53,7 +53,7 @@ class Socket:
         return (await self.until(lambda each: is_answer(each, request_id)))[-1].message
 
     async def call(self, method: str, params: Any) -> Any:
-        """Send a request and give its result."""
+        """Send a request and return its result."""
         self._last_id += 1
         await self.send(request(method, params, self._last_id))
         answer = await self.answer(self._last_id)
@@ -96,7 +96,7 @@ def url_of(running: Running, query: str = "") -> str:
 async def open_socket(
     running: Running, query: str = "", headers: dict[str, str] | None = None, **options: Any
 ) -> AsyncGenerator[Socket]:
-    """A socket that nothing was sent on yet."""
+    """Open a socket without sending anything."""
     given = running.headers if headers is None else headers
     options = {"max_size": 64 * MiB, "ping_interval": None, "proxy": None} | options
     async with connect(url_of(running, query), additional_headers=given, **options) as wire:
@@ -105,7 +105,7 @@ async def open_socket(
 
 @asynccontextmanager
 async def started(running: Running, version: int = 1, **capabilities: Any) -> AsyncGenerator[Socket]:
-    """A client that has initialized."""
+    """Connect a client that has initialized."""
     async with open_socket(running) as socket:
         await socket.start(version, **capabilities)
         yield socket

@@ -1,16 +1,16 @@
-"""An agent on stdin and stdout that tells what it was asked with, and does some things that few agents do.
+"""An agent on stdin and stdout that reports the requests it gets, and performs some rare actions.
 
-The first update of each session it opens is the request that opened it, as text. A prompt's text says what to do:
+The first update of each session it opens is the request that opened it, as text. A prompt's text is a command:
 
-    news           a notification of its own about no session
-    elicit ID      a question on a page, and word of its end once it is answered
+    news           a vendor notification about no session
+    elicit ID      a request on a page, and a notice of its end once it is answered
     read PATH      the text of a file that its client reads for it
-    burst N …      N pieces of text, then each of the methods that follow, then `last`, all in one write: a request,
+    burst N …      N chunks of text, then each of the methods that follow, then `last`, all in one write: a request,
                    or a notification if it is `_note…` or the end of an elicitation; `!` at its end: of no session
-    die            end without a word
+    die            exit without output
 
-`_telling/burst` does the same for the session that it names as `of`, outside of a turn. Its one argument says what
-it offers: `directories` or nothing.
+`_telling/burst` does the same for the session that it names as `of`, outside of a turn. Its one argument is its
+capability: `directories` or nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def say(session_id: str, text: str) -> None:
 
 
 def burst(session_id: str, count: int, methods: list[str]) -> None:
-    """All in one write; then wait for the answers and say them."""
+    """Send everything in one write; then wait for the answers and send them as text."""
     frames = [piece(session_id, str(number)) for number in range(count)]
     asked: list[str] = []
     wanted = {"path": "/x", "content": "x", "command": "x", "terminalId": "t"}
@@ -62,7 +62,7 @@ def burst(session_id: str, count: int, methods: list[str]) -> None:
 
 
 def ask(method: str, params: Json) -> Json:
-    """Ask the client and wait; gives its result."""
+    """Send a request to the client and wait; return its result."""
     send(id="q", method=method, params=params)
     for line in sys.stdin:
         message = json.loads(line)
@@ -72,7 +72,7 @@ def ask(method: str, params: Json) -> Json:
 
 
 def do(session_id: str, words: list[str]) -> None:
-    """What a prompt says."""
+    """Execute a prompt."""
     match words:
         case ["news"]:
             send(method="_telling/news", params={"from": session_id})

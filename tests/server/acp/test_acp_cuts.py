@@ -1,4 +1,4 @@
-"""A client that is cut again and again, on a stream or on a socket: what it gets in the end is each event once."""
+"""A client that is cut repeatedly, on a stream or on a socket: in the end it has received each event once."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tests.server.acp.http_client import (
     talking,
 )
 from tests.server.acp.socket_client import Socket, started
-from tests.server.reading import VERSIONS, Wire, ended, open_session, prompt
+from tests.server.reading import Wire, ended, open_session, prompt
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.ids import SessionId
 from turnwire.limits import MiB
 from turnwire.wire.sse import SseReader
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log, pytest.mark.requirement("R74", "G8", "G9")]
+pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G8", "G9")]
 
 CHUNKS = 2_000
 EVERY = 50
@@ -46,11 +46,8 @@ def check_once(heard: list[Heard], count: int) -> None:
     assert numbers == list(range(numbers[0], numbers[0] + count))
 
 
-@VERSIONS
-async def test_a_stream_that_is_cut_at_every_fiftieth_message_gives_each_event_once(
-    tmp_path: Path, http2: bool
-) -> None:
-    async with talking(tmp_path / "d", http2=http2) as talk:
+async def test_a_stream_that_is_cut_at_every_fiftieth_message_gives_each_event_once(tmp_path: Path) -> None:
+    async with talking(tmp_path / "d") as talk:
         client, session_id = talk.client, await talk.client.new(talk.connection)
         asked = await client.prompt(session_id, f"flood {CHUNKS}")
         heard: list[Heard] = []
@@ -77,7 +74,7 @@ async def test_a_stream_that_is_cut_at_any_byte_gives_each_event_once(tmp_path: 
         cursor, cuts = 0, 0
         while not (heard and is_mark(heard[-1])):
             came = await cut_after(client, session_id, cursor, places.randrange(1, 50_000))
-            # What has no id of its own is given again with the event that it belongs to.
+            # A frame without an id is repeated with the event that it belongs to.
             whole = [place for place, each in enumerate(came, 1) if each.id is not None]
             came = came[: whole[-1]] if whole else []
             heard += came
@@ -88,7 +85,7 @@ async def test_a_stream_that_is_cut_at_any_byte_gives_each_event_once(tmp_path: 
 
 
 async def entered(running: Running, client: Client) -> tuple[Client, SessionId]:
-    """A session that the client has loaded."""
+    """Return a session that the client has loaded."""
     session_id = await open_session(running)
     async with client.stream() as connection:
         await client.call(connection, "session/load", load(session_id, client.cwd, 0)["params"])
@@ -96,7 +93,7 @@ async def entered(running: Running, client: Client) -> tuple[Client, SessionId]:
 
 
 async def cut_after(client: Client, session_id: str, cursor: int, most: int) -> list[Heard]:
-    """What is whole of the first `most` bytes of a stream, or up to the end of the turn."""
+    """Return the complete frames in the first `most` bytes of a stream, or up to the end of the turn."""
     headers = client.headers(session_id, Accept=EVENTS) | {"Last-Event-ID": str(cursor)}
     reader, ids = SseReader(64 * MiB), Ids(str(cursor))
     heard: list[Heard] = []
@@ -128,7 +125,7 @@ async def test_a_socket_that_is_cut_again_and_again_gives_each_event_once(tmp_pa
 
 
 async def some(socket: Socket) -> list[Heard]:
-    """Some messages, up to one that a cursor stands behind."""
+    """Return some messages, up to one that a cursor can follow."""
     heard: list[Heard] = []
     while len(heard) < EVERY * 4 or heard[-1].id is None:
         heard.append(await socket.next())

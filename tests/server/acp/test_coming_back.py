@@ -11,17 +11,18 @@ from tests.server.acp.http_client import PATH, WAIT_S, is_mark, request, talking
 from tests.server.acp.socket_client import started
 from tests.support.daemons import running_daemon
 
-from turnwire.core.state import SessionState
 from turnwire.errors import SessionNotFound
 from turnwire.ids import SessionId
 from turnwire.server.daemon import Daemon
+from turnwire.session.state import SessionState
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 RESYNC = "_turnwire/state_resync_required"
 
 
-@pytest.mark.requirement("G9")
+@pytest.mark.guarantee("G9")
+@pytest.mark.every_log
 async def test_a_cursor_before_what_is_kept_is_told_once_and_the_stream_goes_on_from_there(tmp_path: Path) -> None:
     async with talking(tmp_path / "data") as talk:
         for text in ("say 20 old", "say 1 new"):
@@ -37,6 +38,7 @@ async def test_a_cursor_before_what_is_kept_is_told_once_and_the_stream_goes_on_
         assert not [each for each in heard if each.method == RESYNC], "it is told once"
 
 
+@pytest.mark.every_log
 async def test_positions_are_judged_as_everywhere_else(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "data") as running, started(running) as socket:
         session_id = await socket.new()
@@ -61,7 +63,8 @@ async def test_positions_are_judged_as_everywhere_else(tmp_path: Path) -> None:
         assert (await socket.answer(9))["error"]["code"] == -32602
 
 
-@pytest.mark.requirement("G9")
+@pytest.mark.guarantee("G9")
+@pytest.mark.every_log
 async def test_attaching_behind_an_event_brings_what_came_after_it_once(tmp_path: Path) -> None:
     shows: dict[str, Any] = {"_meta": {"turnwire": {"eventIds": True}}}
     async with running_daemon(tmp_path / "data") as running, started(running, **shows) as first:
@@ -81,7 +84,7 @@ async def test_attaching_behind_an_event_brings_what_came_after_it_once(tmp_path
 
 
 async def state_when(daemon: Daemon, session_id: str, queue: int, clients: int) -> SessionState:
-    """The session's state once so many prompts wait and so many clients are attached."""
+    """Return the session's state once these numbers of prompts are queued and clients are attached."""
     session = await daemon.node.session(SessionId(session_id))
     with anyio.fail_after(WAIT_S):
         while (len(session.state.queue), len(session.state.clients)) != (queue, clients):
@@ -90,6 +93,7 @@ async def state_when(daemon: Daemon, session_id: str, queue: int, clients: int) 
 
 
 @pytest.mark.parametrize("ends_work", ["true", "false", None])
+@pytest.mark.every_log
 async def test_a_client_that_ends_its_connection_may_take_its_waiting_prompts_along(
     tmp_path: Path, ends_work: str | None
 ) -> None:
@@ -124,7 +128,6 @@ async def test_a_session_that_was_deleted_does_not_keep_a_client_that_ends_its_w
         assert state.turn is not None, "what runs goes on"
 
 
-@pytest.mark.own_log("its log is in memory")
 async def test_another_word_for_ending_work_is_refused_and_ends_nothing(tmp_path: Path) -> None:
     async with talking(tmp_path / "data", log="memory") as talk:
         client = talk.client
@@ -133,6 +136,7 @@ async def test_another_word_for_ending_work_is_refused_and_ends_nothing(tmp_path
         assert (await talk.session.answer(await client.prompt(talk.session_id, "say 1 x")))["result"]
 
 
+@pytest.mark.every_log
 async def test_a_deleted_session_ends_a_request_that_was_asked_again(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "data") as running, started(running) as first, started(running) as second:
         session_id = await first.new()

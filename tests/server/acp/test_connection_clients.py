@@ -1,4 +1,4 @@
-"""Several clients at one session, clients that leave, and what clients do for agents."""
+"""Several clients at one session, clients that disconnect, and clients' services for agents."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from tests.support.acp import DIALECTS, MARKED, V1, V2, Client, Place, acp_daemon, connected
 from tests.support.driving import events_of
 
-from turnwire.core.events import ClientDetached, TurnCompleted
-from turnwire.core.inputs import Rename
-from turnwire.limits import Limits
 from turnwire.server.access.identity import Identity, Role
-from turnwire.testing import AgentOptions, Profile
+from turnwire.server.acp import client_state
+from turnwire.session.events import ClientDetached, TurnCompleted
+from turnwire.session.inputs import Rename
+from turnwire_testing import AgentOptions, Profile
 
 pytestmark = pytest.mark.anyio
 
@@ -44,9 +44,6 @@ async def five(stack: AsyncExitStack, place: Place) -> tuple[str, list[Client]]:
     return session_id, clients
 
 
-@pytest.mark.requirement("R55")
-@pytest.mark.requirement("R62")
-@pytest.mark.requirement("R79")
 @pytest.mark.parametrize("profile", ["v1", "v1plus", "v2"])
 async def test_five_clients_see_one_session_alike(profile: Profile) -> None:
     async with acp_daemon(profile) as place, AsyncExitStack() as stack:
@@ -61,16 +58,15 @@ async def test_five_clients_see_one_session_alike(profile: Profile) -> None:
         spoken = [[each for each in client.kinds() if each.startswith("says")] for client in clients]
         assert spoken[0] == [f"says turn{number}" for number in range(5) for _ in range(2)]
         assert all(each == spoken[0] for each in spoken)
-        # Others' prompts are shown, one's own is known: v2 tells all of them, v1 those of others.
+        # Others' prompts are shown, the client's own is known: v2 sends all of them, v1 those of others.
         shown = [sum(each.startswith("user_message") for each in client.kinds()) for client in clients]
         assert shown == [4, 4, 5, 5, 5]
-        # Each is answered once, and hears no answer of another.
+        # Each is answered once, and receives no answer of another.
         for client in clients:
             answered = [each["id"] for each in client.frames if "method" not in each]
             assert len(answered) == len(set(answered))
 
 
-@pytest.mark.requirement("R37")
 async def test_all_controllers_are_asked_and_the_first_answer_wins() -> None:
     async with acp_daemon("v1plus") as place, AsyncExitStack() as stack:
         session_id, clients = await five(stack, place)
@@ -104,9 +100,7 @@ async def test_a_question_waits_for_a_client_that_comes_later() -> None:
             assert "says selected yes" in second.kinds()
 
 
-@pytest.mark.requirement("R64")
-@pytest.mark.requirement("R74")
-@pytest.mark.requirement("G8")
+@pytest.mark.guarantee("G8")
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_client_that_leaves_ends_no_turn(dialect: str) -> None:
     async with acp_daemon() as place:
@@ -124,8 +118,7 @@ async def test_a_client_that_leaves_ends_no_turn(dialect: str) -> None:
         assert any(isinstance(each, ClientDetached) for each in events)
 
 
-@pytest.mark.requirement("R74")
-@pytest.mark.requirement("G9")
+@pytest.mark.guarantee("G9")
 async def test_a_lost_socket_that_comes_back_misses_nothing_that_it_had_not_read() -> None:
     async with acp_daemon() as place, connected(place, V1) as client:
         session_id = await client.new()
@@ -142,8 +135,6 @@ async def test_a_lost_socket_that_comes_back_misses_nothing_that_it_had_not_read
         assert client.kinds().count("says begun") == 1
 
 
-@pytest.mark.requirement("R71")
-@pytest.mark.requirement("R72")
 async def test_a_rename_from_elsewhere_is_heard() -> None:
     async with acp_daemon() as place, connected(place, V1) as client:
         session_id = await client.new()
@@ -176,7 +167,7 @@ async def test_a_client_that_leaves_hands_its_errand_on() -> None:
         second.read()
         await second.answer(request_id)
         assert any("from the other" in each for each in second.kinds())
-        # The errand was taken back, so its late answer is nobody's.
+        # The request was withdrawn, so its late answer is ignored.
         await second.send({"jsonrpc": "2.0", "id": asked["id"], "result": {"content": "late"}})
         await second.call("session/list")
 
@@ -227,8 +218,9 @@ async def test_requests_beside_acp_go_to_the_agent_and_its_answer_comes_back() -
         assert "result" in await client.answer(await client.prompt(session_id, "say 1 x"))
 
 
-async def test_a_client_that_asks_and_never_reads_is_let_go() -> None:
-    async with acp_daemon(limits=Limits(held_frames=64)) as place:
+async def test_a_client_that_asks_and_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_state, "HELD_FRAMES", 64)
+    async with acp_daemon() as place:
         client = Client(place)
         await client.ask("initialize", **V1)
         for _ in range(70):

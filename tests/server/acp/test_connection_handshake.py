@@ -1,4 +1,4 @@
-"""The first words between an ACP client and turnwire, and messages that are none."""
+"""The initialization between an ACP client and turnwire, and invalid messages."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from tests.support.acp import DIALECTS, MARKED, V1, V2, Client, acp_daemon, connected
 
-from turnwire.runtime.source import ProcessSource
-from turnwire.testing import AgentOptions, Profile
+from turnwire.hosting.source import ProcessSource
+from turnwire_testing import AgentOptions, Profile
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.requirement("R1")
 @pytest.mark.parametrize("method", ["session/new", "session/prompt", "session/list", "_x/y"])
 async def test_requests_before_initialize_are_refused(method: str) -> None:
     async with acp_daemon() as place:
@@ -44,7 +43,6 @@ async def test_an_operator_may_hold_clients_to_v1() -> None:
         assert client.version == 1
 
 
-@pytest.mark.requirement("R6")
 @pytest.mark.parametrize("profile", ["v1", "v1plus", "v2"])
 async def test_v1_clients_are_offered_the_agents_capabilities_and_ours(profile: Profile) -> None:
     async with acp_daemon(profile) as place:
@@ -56,7 +54,6 @@ async def test_v1_clients_are_offered_the_agents_capabilities_and_ours(profile: 
         assert {"list", "resume", "close", "turnComplete", "ready"} <= offered["sessionCapabilities"].keys()
 
 
-@pytest.mark.requirement("R6")
 async def test_what_is_switched_off_is_not_offered() -> None:
     async with acp_daemon(turn_complete="off", ready_timeout=0.0) as place:
         client = Client(place)
@@ -81,23 +78,22 @@ async def test_the_last_initialize_counts_until_something_else_was_asked() -> No
         assert (await client.fails("initialize", **V1))["code"] == -32600
 
 
-@pytest.mark.parametrize(
-    ("line", "code", "named"),
-    [
+async def test_what_is_no_message_is_answered_once(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[bytes, int, Any]] = [
         (b"{nonsense", -32700, None),
         (b"[]", -32600, None),
         (b'[{"jsonrpc":"2.0","id":1,"method":"session/list"}]', -32600, None),
         (b'{"jsonrpc":"2.0","id":7,"method":5}', -32600, 7),
         (b'{"jsonrpc":"2.0","id":1.5,"method":"session/list"}', -32600, None),
-    ],
-)
-async def test_what_is_no_message_is_answered_once(line: bytes, code: int, named: Any) -> None:
+    ]
     async with acp_daemon() as place, connected(place) as client:
-        before = len(client.frames)
-        await client.send(line)
-        answer = await client.until(lambda each: "error" in each, before)
-        assert (answer["id"], answer["error"]["code"]) == (named, code)
-        await client.call("session/list")
+        for line, code, named in cases:
+            with subtests.test(repr((line, code, named))):
+                before = len(client.frames)
+                await client.send(line)
+                answer = await client.until(lambda each: "error" in each, before)
+                assert (answer["id"], answer["error"]["code"]) == (named, code)
+                await client.call("session/list")
 
 
 async def test_answers_to_nothing_and_unknown_notifications_are_ignored() -> None:
@@ -110,13 +106,14 @@ async def test_answers_to_nothing_and_unknown_notifications_are_ignored() -> Non
         assert len(client.frames) == before + 1
 
 
-@pytest.mark.parametrize("method", ["no/such", "session/load", "session/set_mode", "authenticate"])
-async def test_a_method_that_the_version_does_not_have_is_not_found(method: str) -> None:
+async def test_a_method_that_the_version_does_not_have_is_not_found(subtests: pytest.Subtests) -> None:
+    cases: list[str] = ["no/such", "session/load", "session/set_mode", "authenticate"]
     async with acp_daemon() as place, connected(place, V2) as client:
-        assert (await client.fails(method))["code"] == -32601
+        for method in cases:
+            with subtests.test(repr(method)):
+                assert (await client.fails(method))["code"] == -32601
 
 
-@pytest.mark.requirement("R7")
 async def test_ids_come_back_with_their_value_and_type() -> None:
     async with acp_daemon() as place, connected(place) as client:
         for request_id in (2**53, "2", 2, -5, ""):

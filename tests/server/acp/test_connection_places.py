@@ -1,19 +1,20 @@
-"""Where a client's place in a session may be lost: trimmed logs, agents that go, limits."""
+"""Situations in which a client's position in a session may be lost: trimmed logs, agents that exit, limits."""
 
 from __future__ import annotations
 
 import pytest
-from tests.support.acp import MARKED, V1, V2, acp_daemon, connected, fits_update
+from tests.support.acp import MARKED, V1, V2, acp_daemon, connected
+from tests.support.acp_client import is_update
+from tests.support.daemons import OWN_PROCESS
 
 from turnwire.limits import Limits
-from turnwire.testing import AgentOptions
 from turnwire.wire.methods import STATE_RESYNC_REQUIRED
+from turnwire_testing import AgentOptions
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.requirement("R77")
-@pytest.mark.requirement("G9")
+@pytest.mark.guarantee("G9")
 async def test_a_client_that_missed_what_the_log_forgot_is_told_so() -> None:
     async with acp_daemon() as place, connected(place, MARKED) as client:
         session_id = await client.new()
@@ -29,7 +30,7 @@ async def test_a_client_that_missed_what_the_log_forgot_is_told_so() -> None:
         head = await place.daemon.node.head(session_id)
         assert lost["params"]["sessionId"] == session_id
         assert lost["params"]["lastDeliveredId"] < lost["params"]["earliestAvailableId"] == head.first
-        await client.until(lambda each: fits_update(each, "turn_complete", {}), client.frames.index(lost))
+        await client.until(lambda each: is_update(each, "turn_complete", {}), client.frames.index(lost))
 
 
 async def test_a_trimmed_session_is_loaded_with_what_is_kept_and_what_is_now() -> None:
@@ -68,11 +69,11 @@ async def test_the_clients_of_a_session_hear_its_next_agent_too() -> None:
 
 @pytest.mark.parametrize("initialize", [V1, V2])
 async def test_an_agent_of_its_own_for_each_session_serves_clients_alike(initialize: dict[str, object]) -> None:
-    async with acp_daemon("v2", agent_process="session") as place, connected(place, initialize) as client:
+    async with acp_daemon("v2", **OWN_PROCESS) as place, connected(place, initialize) as client:
         one, two = await client.new(), await client.new()
         for session_id in (one, two):
             assert "result" in await client.answer(await client.prompt(session_id, "say 1 x"))
-        # One was asked what it can do, and then each session got its own.
+        # One was started to read its capabilities, and then each session got its own.
         assert place.source.started == 3
 
 

@@ -10,19 +10,20 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from tests.support.acp import DIALECTS, V1, WAIT_S, Client, Json, Place, acp_daemon, connected, fits_update
+from tests.support.acp import DIALECTS, V1, WAIT_S, Client, Json, Place, acp_daemon, connected
+from tests.support.acp_client import is_update
 
 from turnwire.errors import PositionLost
 from turnwire.ids import Epoch, SessionId
 from turnwire.log import Position
 from turnwire.server.access.identity import ANYBODY
-from turnwire.testing.patience import quiet
+from turnwire_testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 
 
 class Streaming(Client):
-    """A client that reads the connection's stream, and each session's on its own."""
+    """A client that reads the connection's stream, and each session's separately."""
 
     async def _read(self, scope: anyio.CancelScope) -> None:
         with scope:
@@ -55,7 +56,7 @@ class Stream:
                 self._page.extend(zip(page.offsets, page.frames, strict=True))
 
     async def aclose(self) -> None:
-        """Stop reading. What was read to the end of its page was given."""
+        """Stop reading. Frames read to the end of their page count as delivered."""
         with anyio.move_on_after(0), suppress(StopAsyncIteration):
             if self.got and not self._page:
                 await anext(self._pages)
@@ -85,7 +86,7 @@ async def streaming(place: Place, initialize: Json = V1) -> AsyncGenerator[Strea
 
 
 def answers(request_id: int | str) -> Callable[[Json], bool]:
-    """Whether a frame is the answer to this request."""
+    """Return True if a frame is the answer to this request."""
 
     def fits(frame: Json) -> bool:
         return "method" not in frame and frame.get("id") == request_id
@@ -102,14 +103,13 @@ def nothing(frame: Json) -> bool:
 
 
 def speaks(frame: Json) -> bool:
-    return fits_update(frame, "agent_message_chunk", {})
+    return is_update(frame, "agent_message_chunk", {})
 
 
 def idles(frame: Json) -> bool:
-    return fits_update(frame, "state_update", {"state": "idle"})
+    return is_update(frame, "state_update", {"state": "idle"})
 
 
-@pytest.mark.requirement("R70")
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_sessions_answers_come_on_its_own_stream(dialect: str) -> None:
     async with acp_daemon() as place, streaming(place, DIALECTS[dialect]) as client:
@@ -124,9 +124,7 @@ async def test_a_sessions_answers_come_on_its_own_stream(dialect: str) -> None:
         assert [each["id"] for each in client.frames] == [1]
 
 
-@pytest.mark.requirement("R75")
-@pytest.mark.requirement("R76")
-@pytest.mark.requirement("G9")
+@pytest.mark.guarantee("G9")
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_stream_goes_on_behind_a_cursor_without_a_gap_or_a_repeat(dialect: str) -> None:
     async with acp_daemon() as place, streaming(place, DIALECTS[dialect]) as client:
@@ -213,7 +211,7 @@ async def test_a_stream_may_be_opened_before_the_session_is_loaded(dialect: str)
             method = "session/resume" if client.version == 2 else "session/load"
             request_id = await client.ask(method, sessionId=session_id, cwd=place.cwd, mcpServers=[], **replay)
             await quiet()
-            # The history is not told to its end, so the answer is still to come.
+            # The history is not complete, so the answer is still to come.
             assert not client.frames
 
             tasks.start_soon(stream.until, nothing)

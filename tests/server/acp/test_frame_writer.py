@@ -1,4 +1,4 @@
-"""Many events at a time: what a page holds is what its events would have given one by one, in the same order."""
+"""Many events at a time: a page contains exactly the frames of its events one by one, in the same order."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tests.server.acp.test_connection_streams import Stream, answers, streaming
 from tests.support.acp import Json, Place, acp_daemon
 from tests.support.daemons import running_daemon
 
-from turnwire.core import events as ev
-from turnwire.core.codec import encode
-from turnwire.core.encoder import SessionEncoder, Tell
-from turnwire.core.encoder.encoder import Dialect
-from turnwire.core.translate.handshake import ClientProfile
 from turnwire.ids import AgentSessionId, ChildId, MessageId, PromptId, SessionId
+from turnwire.projections.encoder import SessionEncoder, Tell
+from turnwire.projections.encoder.encoder import Dialect
+from turnwire.projections.translate.handshake import ClientProfile
 from turnwire.server.access.identity import ANYBODY
 from turnwire.server.acp.client_state import ClientState
 from turnwire.server.acp.frame_writer import AT_ONCE, Fold, FramePage, FrameWriter, WriterMode
 from turnwire.server.acp.plain_updates import KEPT, PlainRun, PlainRuns
 from turnwire.server.acp.subscription import Subscription
-from turnwire.testing.patience import quiet
+from turnwire.session import events as ev
+from turnwire.session.codec import encode
 from turnwire.wire.jsonrpc import raw
+from turnwire_testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -77,7 +77,7 @@ def told(page: FramePage) -> list[Told]:
 
 
 def expected(offset: int, event: ev.AnyEvent, face: SessionEncoder) -> list[tuple[int, Json]]:
-    """What the fold says of an event, without anything that makes it fast."""
+    """Return the fold's frames of an event, without any optimization."""
     told = [each.update for each in face.take(event, own=False) if isinstance(each, Tell)]
     updates: list[Json] = [msgspec.json.decode(each) for each in told]
     heard = [each for each in updates if each["sessionUpdate"] != "usage_update"]
@@ -116,7 +116,7 @@ async def test_what_the_client_knows_is_not_told_again() -> None:
 
 
 class Folding(SessionEncoder):
-    """A fold that is asked of every event."""
+    """A fold that is called for every event."""
 
     @property
     def passes_on(self) -> bool:
@@ -140,7 +140,7 @@ WORDS = (
 
 
 def said(chance: Random) -> ev.SessionUpdated:
-    """Anything that an agent may say, most of it in a turn and in one of two moments."""
+    """Generate any agent output, most of it in a turn and at one of two times."""
     told = chance.choice(WORDS[:2] if chance.random() < 0.7 else WORDS)
     odd = chance.random() < 0.2
     return ev.SessionUpdated(
@@ -171,7 +171,7 @@ def happened(chance: Random) -> ev.AnyEvent:
 
 
 def started(version: int) -> ev.AgentStarted:
-    """An agent of that version."""
+    """Return an agent of that version."""
     named = AgentSessionId("a-1")
     return ev.AgentStarted(at=1, agent_session_id=named, protocol_version=version, turn_end=ev.TurnEnd.RESPONSE)
 
@@ -191,7 +191,7 @@ def any_client(place: Place, version: int, chance: Random) -> ClientState:
 async def test_what_is_passed_on_is_byte_for_byte_what_the_fold_says(
     version: int, agent_version: int, mode: WriterMode
 ) -> None:
-    """Readers of all kinds, each with pages of its own, against one that folds each event by itself."""
+    """Readers of all kinds, each with separate pages, against one that folds each event by itself."""
     chance = Random(f"{version} {agent_version} {mode}")
     async with acp_daemon() as place:
         for _ in range(40):
@@ -207,7 +207,7 @@ async def test_what_is_passed_on_is_byte_for_byte_what_the_fold_says(
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_readers_that_share_runs_are_told_what_each_would_be_told_alone(seed: int) -> None:
-    """Of both versions, with and without offsets, withheld kinds and history, each at a pace of its own."""
+    """Of both versions, with and without offsets, withheld kinds and history, each at its own pace."""
     chance = Random(seed)
     async with acp_daemon() as place:
         bodies = [encode(started(1)), *(encode(happened(chance)) for _ in range(80))]
@@ -289,7 +289,7 @@ async def test_a_refusal_comes_between_the_events_of_a_page_where_it_belongs() -
         assert sum("two" in str(each) for each in stream.frames[at:]) == 5
 
 
-@pytest.mark.requirement("G9")
+@pytest.mark.guarantee("G9")
 async def test_a_long_turn_comes_whole_and_in_order_on_a_socket(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "d") as running, open_socket(running) as socket:
         await socket.start()
@@ -305,7 +305,7 @@ async def test_a_message_of_any_size_comes_whole_on_a_socket(tmp_path: Path) -> 
         session_id = await socket.new()
 
         async def said(letters: int) -> int:
-            """The size of the message with a text of so many letters."""
+            """Return the size of the message with a text of this length."""
             asked = await socket.prompt(session_id, f"say 1 {'x' * letters}")
             heard = await socket.until(lambda each: is_answer(each, asked))
             (found,) = [each for each in heard if each.text]
@@ -313,7 +313,7 @@ async def test_a_message_of_any_size_comes_whole_on_a_socket(tmp_path: Path) -> 
             return len(msgspec.json.encode(found.message))
 
         async def answered(letters: int) -> int:
-            """The size of the answer to a request with an id of so many letters."""
+            """Return the size of the answer to a request with an id of this length."""
             await socket.send({"jsonrpc": "2.0", "id": "x" * letters, "method": "none", "params": {}})
             return len(msgspec.json.encode(await socket.answer("x" * letters)))
 
@@ -325,7 +325,7 @@ async def test_a_message_of_any_size_comes_whole_on_a_socket(tmp_path: Path) -> 
             assert await answered(size - around) == size
 
 
-@pytest.mark.requirement("G9")
+@pytest.mark.guarantee("G9")
 async def test_a_long_turn_comes_whole_and_in_order_on_a_stream(tmp_path: Path) -> None:
     async with talking(tmp_path / "d") as talk:
         asked = await talk.client.prompt(talk.session_id, NUMBERED)

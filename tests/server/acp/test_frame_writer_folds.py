@@ -1,13 +1,13 @@
-"""A reader that begins with the fold of another is told what one is told that folds the log itself."""
+"""A reader that begins with the fold of another gets the same frames as one that folds the log itself."""
 
 from __future__ import annotations
 
 import pytest
 from tests.support.acp import DIALECTS, Json, acp_daemon, connected
 
-from turnwire.core.encoder.encoder import Dialect
+from turnwire.projections.encoder.encoder import Dialect
 from turnwire.server.acp.frame_writer import WORTH, Fold
-from turnwire.testing import Profile
+from turnwire_testing import Profile
 
 pytestmark = pytest.mark.anyio
 
@@ -40,6 +40,6 @@ async def test_every_client_that_resumes_is_told_the_same(profile: Profile, dial
 
 
 def _plain(frame: Json) -> Json:
-    """A frame without what differs from one client to the next: where the log stood."""
+    """Return a frame without the member that differs between clients: the log's position."""
     result: Json = frame.get("result", {})
     return {**frame, "result": {**result, "_meta": None}}

@@ -1,4 +1,4 @@
-"""What shipped clients do over Streamable HTTP, each served: the number of a habit is in the name of its test."""
+"""Behaviour of shipped clients over Streamable HTTP, each supported: its number is in the name of its test."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tests.server.acp.http_client import (
     request,
     talking,
 )
-from tests.server.reading import VERSIONS, ended
+from tests.server.reading import ended
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 
 async def a_history(running: Running, client: Client, stream: Stream, text: str = "say 2 past") -> str:
-    """A session of another client, with one turn behind it."""
+    """Create a session of another client, with one completed turn."""
     session_id = await client.new(stream)
     await client.prompt(session_id, text)
     await ended(running, SessionId(session_id))
@@ -63,9 +63,8 @@ async def test_habit_2_a_session_is_loaded_and_resumed_without_its_header(tmp_pa
                 assert (await stream.answer(asked))["result"]["stopReason"] == "end_turn"
 
 
-@VERSIONS
-async def test_habit_3_a_stream_is_open_at_once_before_its_session_is_loaded(tmp_path: Path, http2: bool) -> None:
-    async with talking(tmp_path / "d", http2=http2) as talk:
+async def test_habit_3_a_stream_is_open_at_once_before_its_session_is_loaded(tmp_path: Path) -> None:
+    async with talking(tmp_path / "d") as talk:
         running = talk.client.running
         session_id = await a_history(running, talk.client, talk.connection)
         client = await connect(running, talk.client.http)
@@ -116,36 +115,25 @@ async def test_habit_5_what_a_new_session_says_waits_for_its_stream(tmp_path: Pa
         assert [each.text for each in heard if each.text] == ["early"] * 3
 
 
-async def test_habit_6_results_of_new_and_load_come_on_the_connections_stream(tmp_path: Path) -> None:
-    async with talking(tmp_path / "d") as talk:
-        result = await talk.client.call(
-            talk.connection, "session/load", load(talk.session_id, talk.client.cwd, 0)["params"], talk.session_id
-        )
-        assert isinstance(result, dict)
-
-
-async def test_habit_7_ids_come_back_with_their_json_type(tmp_path: Path) -> None:
-    async with talking(tmp_path / "d") as talk:
-        number, text = 41, "41"
-        await talk.client.post(prompt(talk.session_id, "say 1 a", number), talk.session_id)
-        await talk.client.post(prompt(talk.session_id, "say 1 b", text), talk.session_id)
-        heard = await talk.session.until(lambda each: is_answer(each, text))
-        ids = [each.message["id"] for each in heard if "method" not in each.message]
-        assert ids == [number, text]
-
-
-@pytest.mark.parametrize(
-    "kind", ["application/json; charset=utf-8", "Application/JSON", "application/json;charset=UTF-8; x=y"]
-)
-async def test_habit_8_the_content_type_may_have_parameters_and_any_case(tmp_path: Path, kind: str) -> None:
+async def test_habit_8_the_content_type_may_have_parameters_and_any_case(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    cases: list[str] = [
+        "application/json; charset=utf-8",
+        "Application/JSON",
+        "application/json;charset=UTF-8; x=y",
+    ]
     async with running_daemon(tmp_path / "d") as running, running.client() as http:
-        answer = await http.post(PATH, content=json.dumps(initialize()), headers={"Content-Type": kind})
-        assert answer.status_code == 200
+        for kind in cases:
+            with subtests.test(repr(kind)):
+                answer = await http.post(PATH, content=json.dumps(initialize()), headers={"Content-Type": kind})
+                assert answer.status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("accept", "status"),
-    [
+async def test_habit_9_only_an_accept_that_excludes_events_is_406(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    cases: list[tuple[str, int]] = [
         (EVENTS, 200),
         ("text/*", 200),
         ("*/*", 200),
@@ -155,19 +143,18 @@ async def test_habit_8_the_content_type_may_have_parameters_and_any_case(tmp_pat
         ("application/json", 406),
         ("text/event-stream;q=0, */*", 406),
         ("text/html, application/xml;q=0.9", 406),
-    ],
-)
-async def test_habit_9_only_an_accept_that_excludes_events_is_406(tmp_path: Path, accept: str, status: int) -> None:
+    ]
     async with connected(tmp_path / "d") as client:
-        headers = client.headers() | {"Accept": accept}
-        async with client.http.stream("GET", PATH, headers=headers) as answer:
-            assert answer.status_code == status
+        for accept, status in cases:
+            with subtests.test(repr((accept, status))):
+                headers = client.headers() | {"Accept": accept}
+                async with client.http.stream("GET", PATH, headers=headers) as answer:
+                    assert answer.status_code == status
 
 
-@VERSIONS
-async def test_habit_10_http_1_and_http_2_are_both_served(tmp_path: Path, http2: bool) -> None:
-    async with connected(tmp_path / "d", http2=http2) as client, client.stream() as stream:
-        assert stream.response.http_version == ("HTTP/2" if http2 else "HTTP/1.1")
+async def test_habit_10_http_1_is_served(tmp_path: Path) -> None:
+    async with connected(tmp_path / "d") as client, client.stream() as stream:
+        assert stream.response.http_version == "HTTP/1.1"
 
 
 async def test_habit_11_every_event_is_one_json_object_on_one_line(tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ from tests.interop.peers import PEERS, absent
 from tests.patience import LONG_S
 from tests.support.daemons import Running, running_daemon
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.full("needs the official SDKs")]
 
 PROGRAMS = Path(__file__).parent / "official"
 
 
 async def conversation(command: Sequence[str], cwd: Path, given: bytes = b"", **extra: str) -> dict[str, Any]:
-    """Run a client to its end, and give what it heard."""
+    """Run a client to its end, and return its received updates."""
     with anyio.fail_after(LONG_S):
         ended = await anyio.run_process(list(command), input=given, cwd=cwd, check=False, env=os.environ | extra)
     assert ended.returncode == 0, ended.stderr.decode()

@@ -1,4 +1,4 @@
-"""What the endpoint says to each request: its statuses, its headers, and on which stream an answer comes."""
+"""The endpoint's response to each request: its statuses, its headers, and the stream of an answer."""
 
 from __future__ import annotations
 
@@ -15,34 +15,21 @@ from tests.server.acp.http_client import (
     connect,
     connected,
     initialize,
-    is_mark,
     new,
     notification,
     prompt,
     request,
     talking,
 )
-from tests.server.reading import VERSIONS
 from tests.support.daemons import running_daemon
 
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.server.access.identity import Role
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 JSON = {"Content-Type": "application/json"}
-
-
-@VERSIONS
-@pytest.mark.requirement("R70")
-async def test_a_turn_goes_from_202_to_its_answer_on_the_sessions_stream(tmp_path: Path, http2: bool) -> None:
-    async with talking(tmp_path / "d", http2=http2) as talk:
-        asked = await talk.client.prompt(talk.session_id, "say 3 hi")
-        heard = await talk.session.until(lambda each: "method" not in each.message)
-        assert [each.text for each in heard if each.text] == ["hi"] * 3
-        assert heard[-1].message["id"] == asked
-        assert heard[-1].message["result"]["stopReason"] == "end_turn"
 
 
 async def test_initialize_is_answered_in_place_with_the_id_of_the_connection(tmp_path: Path) -> None:
@@ -65,12 +52,14 @@ async def test_an_initialize_that_fails_opens_no_connection(tmp_path: Path) -> N
         assert "Acp-Connection-Id" not in answer.headers
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""])
-async def test_a_message_that_is_not_sent_as_json_is_415(tmp_path: Path, kind: str) -> None:
+async def test_a_message_that_is_not_sent_as_json_is_415(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    cases: list[str] = ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""]
     async with running_daemon(tmp_path / "d") as running, running.client() as http:
-        answer = await http.post(PATH, content=json.dumps(initialize()), headers={"Content-Type": kind})
-        assert answer.status_code == 415
-        assert answer.json()["code"] == "unsupported_media_type"
+        for kind in cases:
+            with subtests.test(repr(kind)):
+                answer = await http.post(PATH, content=json.dumps(initialize()), headers={"Content-Type": kind})
+                assert answer.status_code == 415
+                assert answer.json()["code"] == "unsupported_media_type"
 
 
 async def test_a_batch_is_501_and_changes_nothing(tmp_path: Path) -> None:
@@ -85,23 +74,20 @@ async def test_a_batch_is_501_and_changes_nothing(tmp_path: Path) -> None:
         assert [each.text for each in heard if each.text] == ["yes"]
 
 
-@pytest.mark.parametrize(
-    ("body", "code", "request_id"),
-    [
+async def test_what_is_no_message_is_400_with_the_error_in_place(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    cases: list[tuple[bytes, int, int | None]] = [
         (b"{not json", -32700, None),
         (b'"text"', -32600, None),
         (b'{"jsonrpc":"1.0","id":5,"method":"session/list"}', -32600, 5),
         (b"\xff\xfe", -32700, None),
-    ],
-)
-async def test_what_is_no_message_is_400_with_the_error_in_place(
-    tmp_path: Path, body: bytes, code: int, request_id: int | None
-) -> None:
+    ]
     async with connected(tmp_path / "d") as client:
-        answer = await client.http.post(PATH, content=body, headers=client.headers() | JSON)
-        assert answer.status_code == 400
-        assert answer.json()["error"]["code"] == code
-        assert answer.json()["id"] == request_id
+        for body, code, request_id in cases:
+            with subtests.test(repr((body, code, request_id))):
+                answer = await client.http.post(PATH, content=body, headers=client.headers() | JSON)
+                assert answer.status_code == 400
+                assert answer.json()["error"]["code"] == code
+                assert answer.json()["id"] == request_id
 
 
 async def test_everything_after_initialize_names_its_connection(tmp_path: Path) -> None:
@@ -155,12 +141,14 @@ async def test_a_message_about_an_unknown_session_is_taken_and_refused_on_the_co
         assert answer["error"]["code"] == -32002
 
 
-@pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "HEAD"])
-async def test_other_methods_are_405_with_those_that_are_allowed(tmp_path: Path, method: str) -> None:
+async def test_other_methods_are_405_with_those_that_are_allowed(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    cases: list[str] = ["PUT", "PATCH", "OPTIONS", "HEAD"]
     async with connected(tmp_path / "d") as client:
-        answer = await client.http.request(method, PATH, headers=client.headers())
-        assert answer.status_code == 405
-        assert answer.headers["Allow"] == "DELETE, GET, POST"
+        for method in cases:
+            with subtests.test(repr(method)):
+                answer = await client.http.request(method, PATH, headers=client.headers())
+                assert answer.status_code == 405
+                assert answer.headers["Allow"] == "DELETE, GET, POST"
 
 
 async def test_a_body_that_is_too_large_is_413_and_hits_one_request_only(tmp_path: Path) -> None:
@@ -197,7 +185,7 @@ async def test_delete_ends_the_connection_and_its_streams_and_may_be_repeated(tm
         await client.post(prompt(talk.session_id, "say 1 no", 9), talk.session_id, status=404)
 
 
-@pytest.mark.requirement("R74", "G8")
+@pytest.mark.guarantee("G8")
 async def test_a_turn_goes_on_when_its_connection_is_deleted(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     async with talking(tmp_path / "d") as talk:
@@ -211,7 +199,7 @@ async def test_a_turn_goes_on_when_its_connection_is_deleted(tmp_path: Path) -> 
 
 
 async def _settled(client: Client, session_id: str) -> dict[str, Any]:
-    """How the last turn ended, as REST tells it once no turn is open."""
+    """Return the end of the last turn, as REST reports it once no turn is open."""
     session = await client.running.daemon.node.session(SessionId(session_id))
     while session.state.unsettled:
         await session.tail.wait(session.tail.head)
@@ -235,7 +223,7 @@ async def test_answers_to_session_requests_come_on_the_stream_of_their_session_o
         assert (await talk.connection.next()).message["id"] == listed
 
 
-@pytest.mark.requirement("G13")
+@pytest.mark.guarantee("G13")
 async def test_a_connection_of_another_credential_is_not_there(tmp_path: Path) -> None:
     async with talking(tmp_path / "d") as talk:
         tokens = talk.client.running.daemon.tokens
@@ -251,7 +239,7 @@ async def test_a_connection_of_another_credential_is_not_there(tmp_path: Path) -
         assert (await talk.session.answer(asked))["result"]["stopReason"] == "end_turn"
 
 
-@pytest.mark.requirement("G13")
+@pytest.mark.guarantee("G13")
 async def test_a_credential_for_one_session_reads_no_other(tmp_path: Path) -> None:
     async with talking(tmp_path / "d") as talk:
         running = talk.client.running
@@ -267,30 +255,29 @@ async def test_a_credential_for_one_session_reads_no_other(tmp_path: Path) -> No
             assert refused.status_code == 404
 
 
-@pytest.mark.requirement("G13")
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
+@pytest.mark.guarantee("G13")
+async def test_ids_are_no_credential_and_the_door_is_the_same_for_every_method(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    cases: list[tuple[dict[str, str], int]] = [
         ({"Authorization": "Bearer wrong"}, 401),
         ({"Host": "evil.example"}, 403),
         ({"Origin": "https://evil.example"}, 403),
-    ],
-)
-async def test_ids_are_no_credential_and_the_door_is_the_same_for_every_method(
-    tmp_path: Path, headers: dict[str, str], status: int
-) -> None:
+    ]
     async with connected(tmp_path / "d") as client:
-        given = client.headers(Accept=EVENTS) | headers
-        for answer in (
-            await client.http.post(PATH, json=initialize(), headers=headers),
-            await client.http.post(PATH, json=new(tmp_path, 1), headers=given),
-            await client.http.get(PATH, headers=given),
-            await client.http.delete(PATH, headers=given),
-        ):
-            assert answer.status_code == status
+        for headers, status in cases:
+            with subtests.test(repr((headers, status))):
+                given = client.headers(Accept=EVENTS) | headers
+                for answer in (
+                    await client.http.post(PATH, json=initialize(), headers=headers),
+                    await client.http.post(PATH, json=new(tmp_path, 1), headers=given),
+                    await client.http.get(PATH, headers=given),
+                    await client.http.delete(PATH, headers=given),
+                ):
+                    assert answer.status_code == status
 
 
-@pytest.mark.requirement("G13")
+@pytest.mark.guarantee("G13")
 async def test_a_revoked_credential_ends_its_connection_and_its_streams(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "d") as running:
         record, secret = await running.daemon.tokens.issue("bob", Role.CONTROLLER)
@@ -304,7 +291,6 @@ async def test_a_revoked_credential_ends_its_connection_and_its_streams(tmp_path
             assert (await http.post(PATH, json=new(tmp_path, 1), headers=bob.headers())).status_code == 401
 
 
-@pytest.mark.requirement("R69")
 async def test_rest_can_be_off_while_acp_runs(tmp_path: Path) -> None:
     async with talking(tmp_path / "d", rest=False) as talk:
         http = talk.client.http
@@ -315,28 +301,8 @@ async def test_rest_can_be_off_while_acp_runs(tmp_path: Path) -> None:
         assert (await talk.session.answer(asked))["result"]["stopReason"] == "end_turn"
 
 
-@pytest.mark.requirement("R69")
 async def test_acp_can_be_off_while_rest_runs(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "d", acp=False) as running, running.client() as http:
         assert (await http.post(PATH, json=initialize())).status_code == 404
         assert (await http.get(PATH, headers={"Accept": EVENTS})).status_code == 404
         assert (await http.get("/session")).status_code == 200
-
-
-@pytest.mark.requirement("R71", "R72")
-async def test_a_prompt_of_either_surface_is_seen_with_its_end_on_the_other(tmp_path: Path) -> None:
-    async with talking(tmp_path / "d") as talk:
-        http, path = talk.client.http, f"/session/{talk.session_id}"
-        asked = await talk.client.prompt(talk.session_id, "say 1 over acp")
-        await talk.session.answer(asked)
-        events = (await http.get(f"{path}/export")).text
-        assert "over acp" in events
-        assert "turn_complete" in events
-        blocks = [{"type": "text", "text": "say 1 over rest"}]
-        accepted = await http.post(f"{path}/prompt", json={"prompt": blocks})
-        assert accepted.status_code == 202
-        heard = await talk.session.until(is_mark)
-        assert [each.text for each in heard if each.text] == ["over rest"]
-        named = {"promptId": accepted.json()["promptId"], "own": False}
-        assert heard[-1].update["_meta"]["turnwire"] == named
-        assert heard[-1].update["promptRequestId"] == named["promptId"], "it was no request of JSON-RPC"

@@ -1,4 +1,4 @@
-"""A session that is opened anew on its connection: what is open is asked again, what has ended is answered."""
+"""A session that is reopened on its connection: open requests are repeated, completed ones are answered."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.server.reading import ended
 from tests.support.daemons import Running, running_daemon
 from websockets.exceptions import InvalidStatus
 
-from turnwire.core import events as ev
-from turnwire.core.codec import decode
 from turnwire.ids import SessionId
 from turnwire.log.base import Position
+from turnwire.session import events as ev
+from turnwire.session.codec import decode
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log, pytest.mark.requirement("G9")]
+pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G9")]
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2])
 IDS: dict[str, Any] = {"_meta": {"turnwire": {"eventIds": True}}}
@@ -33,7 +33,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def opening(way: str, session_id: str, cwd: Path, request_id: str) -> dict[str, Any]:
-    """A request that opens the session in one of the ways."""
+    """Return a request that opens the session in one of the ways."""
     if way == "resume":
         return load(session_id, cwd, request_id) | {"method": "session/resume"}
     return request("session/attach", {"sessionId": session_id, **WAYS[way]}, request_id)
@@ -44,7 +44,7 @@ def is_question(heard: Heard) -> bool:
 
 
 def is_over(heard: Heard) -> bool:
-    """The end of a turn, in the words of either version."""
+    """Return True for the end of a turn, in either version."""
     if heard.method == "session/update":
         return "stopReason" in heard.update
     return "stopReason" in heard.message.get("result", {})
@@ -55,7 +55,7 @@ async def settled(running: Running, session_id: str) -> None:
 
 
 async def everything(socket: Socket) -> list[Heard]:
-    """All that was sent before this: a request that needs no session is answered behind it."""
+    """Return all messages sent before this: a request without a session is answered after them."""
     await socket.send(request("session/list", {}, "all"))
     return (await socket.until(lambda each: is_answer(each, "all")))[:-1]
 
@@ -126,7 +126,7 @@ async def test_a_stream_that_is_opened_behind_a_question_does_not_ask_it_again(
 
 
 async def ended_unheard(client: Client, gate: anyio.Path) -> tuple[str, list[int]]:
-    """A session with two prompts, of which the second waits, and that both end while nobody reads."""
+    """Return a session with two prompts, of which the second is queued, and that both end while no client reads."""
     async with client.stream() as connection:
         session_id = await client.new(connection)
         async with client.stream(session_id) as stream:
@@ -231,7 +231,7 @@ async def test_a_prompt_of_a_session_that_its_client_left_is_answered_on_the_con
 
 
 def at_rest(version: int) -> Callable[[Heard], bool]:
-    """Whether a v1 or a v2 client has heard all of its turn."""
+    """Return True once a v1 or a v2 client has received all of its turn."""
 
     def found(heard: Heard) -> bool:
         return is_over(heard) and (heard.method is None) == (version == 1)
@@ -264,7 +264,7 @@ async def test_every_event_that_has_a_frame_shows_its_number_and_behind_the_last
             await socket.send(request("session/attach", params, "a"))
             more = await socket.until(lambda each: is_answer(each, "a"))
             more += await everything(socket)
-        # R44: who comes to a session on a new connection hears its state.
+        # A client that joins a session on a new connection receives its state.
         states = [each for each in more if each.method == "session/update" and "state" in each.update]
         assert len(states) == (1 if version == 2 and not is_same else 0)
         assert [each for each in more if each not in states and not is_answer(each, "a")] == []
@@ -280,7 +280,7 @@ SHOWN: dict[int, set[type[ev.AnyEvent]]] = {
 
 
 async def shown_kinds(running: Running, session_id: str, seen: set[int]) -> set[type[ev.AnyEvent]]:
-    """The kinds of events that came with their numbers; none of these kinds came without."""
+    """Return the kinds of events that came with their numbers; none of these kinds came without."""
     head = await running.daemon.log.head(SessionId(session_id))
     start = Position(head.epoch, 0)
     stored = await running.daemon.log.read(SessionId(session_id), start, max_events=1000, max_bytes=1 << 20)
@@ -305,7 +305,7 @@ async def test_a_socket_that_attaches_hears_what_the_last_one_lost_and_nothing_t
             seen = (await socket.until(lambda each: each.text == "one"))[-1].id
             waiting = await socket.prompt(session_id, f"gate {more}\nsay 1 last")
             gate.touch()
-            # What comes here counts as lost: the client goes on from its cursor as if it had not come.
+            # Frames that arrive here count as lost: the client resumes from its cursor as if they had not come.
             await socket.until(lambda each: each.text.startswith("299"))
             socket.cut()
         async with open_socket(running, f"?connection={socket.connection_id}&attaches=true") as socket:
@@ -323,7 +323,7 @@ async def test_a_socket_that_attaches_hears_what_the_last_one_lost_and_nothing_t
 
 
 async def test_what_waited_for_a_socket_that_took_nothing_does_not_come_twice(tmp_path: Path) -> None:
-    count = 20_000
+    count = 8_000
     async with running_daemon(tmp_path / "d", ready_timeout=0.0) as running, started(running, **IDS) as stalled:
         session_id = await stalled.new()
         await stalled.prompt(session_id, f"say 1 begun\nflood {count} 1000")

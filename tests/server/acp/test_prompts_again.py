@@ -10,12 +10,12 @@ from tests.server.acp.http_client import request, talking
 from tests.server.acp.socket_client import Socket, started
 from tests.support.daemons import Running, running_daemon
 
-from turnwire.core import events as ev
-from turnwire.core.codec import decode
 from turnwire.ids import SessionId
 from turnwire.log.base import Position
+from turnwire.session import events as ev
+from turnwire.session.codec import decode
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 
 def keyed(session_id: str, text: str, request_id: int | str, key: str = "k", **meta: Any) -> dict[str, Any]:
@@ -38,6 +38,7 @@ async def attach(socket: Socket, session_id: str) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.every_log
 async def test_a_prompt_that_has_ended_is_answered_again(tmp_path: Path, version: int) -> None:
     async with running_daemon(tmp_path / "data") as running:
         async with started(running, version) as first:
@@ -59,6 +60,7 @@ async def test_a_prompt_that_has_ended_is_answered_again(tmp_path: Path, version
         assert bytes(prompt.meta or b"") == b'{"other":1}', "the key is not for the agent"
 
 
+@pytest.mark.every_log
 async def test_a_prompt_that_runs_is_answered_to_all_who_asked_when_it_ends(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     async with running_daemon(tmp_path / "data") as running, started(running) as first, started(running) as second:
@@ -91,6 +93,7 @@ async def test_a_request_for_a_prompt_that_runs_can_be_taken_back(tmp_path: Path
             assert (await socket.answer(request_id))["result"]["stopReason"] == "cancelled"
 
 
+@pytest.mark.every_log
 async def test_a_restarted_daemon_answers_what_its_last_life_accepted(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "data") as running, started(running) as socket:
         session_id = await socket.new()
@@ -103,6 +106,7 @@ async def test_a_restarted_daemon_answers_what_its_last_life_accepted(tmp_path: 
         assert len(await accepted(running, session_id)) == 1
 
 
+@pytest.mark.every_log
 async def test_acp_and_rest_mean_the_same_prompt_by_the_same_key(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "data") as running, started(running) as socket, running.client() as http:
         session_id = await socket.new()
@@ -115,7 +119,6 @@ async def test_acp_and_rest_mean_the_same_prompt_by_the_same_key(tmp_path: Path)
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, 7])
-@pytest.mark.own_log("its log is in memory")
 async def test_a_key_that_is_none_is_refused(tmp_path: Path, key: Any) -> None:
     async with running_daemon(tmp_path / "data", log="memory") as running, started(running) as socket:
         session_id = await socket.new()
@@ -123,7 +126,6 @@ async def test_a_key_that_is_none_is_refused(tmp_path: Path, key: Any) -> None:
         assert (await socket.answer(1))["error"]["code"] == -32602
 
 
-@pytest.mark.own_log("its log is in memory")
 async def test_a_key_of_another_prompt_is_refused(tmp_path: Path) -> None:
     async with talking(tmp_path / "data", log="memory") as talk:
         await talk.client.post(keyed(talk.session_id, "say 1 x", 1))

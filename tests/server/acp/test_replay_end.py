@@ -1,4 +1,4 @@
-"""Our own link at our own server: the answer to a load stands behind the whole history, and waits no longer."""
+"""Our own link at our own server: the answer to a load follows the whole history, and waits no longer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 from tests.server.acp.http_client import initialize, load, new, prompt, request
 from tests.support.daemons import Running, running_daemon
 
+from turnwire.hosting.streamable import StreamableLink
 from turnwire.limits import Limits
-from turnwire.link.streamable import StreamableLink
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 CHUNKS = 300
 
@@ -31,7 +31,7 @@ class Far:
         self.heard: list[dict[str, Any]] = []
 
     async def call(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Send a request; its answer, behind everything that came before it."""
+        """Send a request; return its answer, and all messages before it."""
         await self._link.send(json.dumps(message).encode())
         with anyio.fail_after(WAIT_S):
             while True:
@@ -59,7 +59,7 @@ async def linked(running: Running, limits: Limits) -> AsyncGenerator[Far]:
             await link.aclose()
 
 
-@pytest.mark.requirement("G6")
+@pytest.mark.guarantee("G6")
 @pytest.mark.parametrize("quiet_s", [0.0, 60.0])
 async def test_a_load_is_answered_when_the_last_event_of_its_history_has_come(
     tmp_path: Path, quiet_s: float

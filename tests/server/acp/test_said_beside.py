@@ -1,4 +1,4 @@
-"""What an agent says beside updates and about no session: notifications of its own, the end of an elicitation."""
+"""An agent's messages other than updates and about no session: vendor notifications, the end of an elicitation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.daemons import running_daemon
 
 from turnwire.server.access.identity import Role
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 AGENT = (sys.executable, str(Path(__file__).with_name("telling_agent.py")))
 NEWS, COMPLETE, CREATE = "_telling/news", "elicitation/complete", "elicitation/create"
@@ -31,7 +31,7 @@ def named(heard: list[Heard], method: str) -> list[Any]:
 
 
 async def listing(socket: Socket) -> list[Heard]:
-    """All that has come so far, by an answer that comes behind it."""
+    """Return all messages so far, by an answer that comes after them."""
     await socket.send({"jsonrpc": "2.0", "id": "list", "method": "session/list", "params": {}})
     return await socket.until(lambda each: each.message.get("id") == "list")
 

@@ -1,4 +1,4 @@
-"""What a client opens a session with reaches its agent, now and later: servers, directories, `_meta`."""
+"""A client's parameters for opening a session reach its agent, now and later: servers, directories, `_meta`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.daemons import Running, running_daemon
 from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 AGENT = str(Path(__file__).with_name("telling_agent.py"))
 SERVER: dict[str, Any] = {"name": "m", "command": "/m", "args": [], "env": []}
@@ -36,7 +36,7 @@ async def told(socket: Socket) -> dict[str, Any]:
 
 
 async def opened(socket: Socket, **members: Any) -> tuple[str, dict[str, Any]]:
-    """A new session, and what its agent was asked with."""
+    """Return a new session, and its agent's request for it."""
     named = await socket.call("session/new", {"cwd": str(socket.cwd), "mcpServers": [], **members})
     return named["sessionId"], await told(socket)
 
@@ -162,7 +162,6 @@ async def test_a_session_is_loaded_in_its_own_directory_only(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("offers", ["directories", ""])
-@pytest.mark.own_log("its log is in memory")
 async def test_directories_are_offered_and_taken_only_if_the_agent_offers_them(
     tmp_path: Path, version: int, offers: str
 ) -> None:
@@ -178,18 +177,18 @@ async def test_directories_are_offered_and_taken_only_if_the_agent_offers_them(
             assert (error["code"], "leave them out" in error["message"]) == (-32602, True)
 
 
-@pytest.mark.parametrize("wrong", ["/x", [1], [""], ["relative"], ["/\0"], {"a": 1}])
-@pytest.mark.own_log("its log is in memory")
-async def test_what_is_no_list_of_absolute_paths_is_refused(tmp_path: Path, wrong: Any) -> None:
+async def test_what_is_no_list_of_absolute_paths_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    cases: list[Any] = ["/x", [1], [""], ["relative"], ["/\0"], {"a": 1}]
     async with telling(tmp_path / "data", "directories", log="memory") as running, started(running) as socket:
-        session_id, _ = await opened(socket)
-        given: dict[str, Any] = {"cwd": str(tmp_path), "mcpServers": [], "additionalDirectories": wrong}
-        assert (await failure(socket, "session/new", **given))["code"] == -32602
-        for method in ("session/load", "session/resume", "session/fork"):
-            assert (await failure(socket, method, sessionId=session_id, **given))["code"] == -32602
+        for wrong in cases:
+            with subtests.test(repr(wrong)):
+                session_id, _ = await opened(socket)
+                given: dict[str, Any] = {"cwd": str(tmp_path), "mcpServers": [], "additionalDirectories": wrong}
+                assert (await failure(socket, "session/new", **given))["code"] == -32602
+                for method in ("session/load", "session/resume", "session/fork"):
+                    assert (await failure(socket, method, sessionId=session_id, **given))["code"] == -32602
 
 
-@pytest.mark.own_log("its log is in memory")
 async def test_a_directory_that_cannot_be_granted_is_refused_by_acp_and_rest(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to("/")
     async with telling(tmp_path / "data", "directories", log="memory") as running, started(running) as socket:
@@ -204,7 +203,6 @@ async def test_a_directory_that_cannot_be_granted_is_refused_by_acp_and_rest(tmp
             assert answer.status_code == status
 
 
-@pytest.mark.own_log("its log is in memory")
 async def test_rest_takes_the_same(tmp_path: Path) -> None:
     async with telling(tmp_path / "data", "directories", log="memory") as running, running.client() as http:
         given = {"cwd": str(tmp_path), "additionalDirectories": [str(tmp_path)], "_meta": {"vendor": 1}}

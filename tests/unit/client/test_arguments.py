@@ -1,4 +1,4 @@
-"""What a prompt may be given as."""
+"""The accepted types of a prompt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ def test_a_text_becomes_one_block_of_text() -> None:
     assert msgspec.json.decode(to_raw("hé\n")) == [{"type": "text", "text": "hé\n"}]
 
 
-@pytest.mark.requirement("R56")
 def test_blocks_are_passed_on_as_they_are_and_get_no_id() -> None:
     image = ImageContent(data="AAAA", mime_type="image/png")
     blocks = [{"type": "text", "text": "x", "extra": 1}, image]

@@ -19,19 +19,19 @@ from turnwire.client.attachment import Attachment
 from turnwire.client.dispatch import Listeners
 from turnwire.client.port import Accepted, EventPage, NewPrompt
 from turnwire.client.progress import Wakeup, current_call
-from turnwire.core import events as ev
-from turnwire.core.view import View
 from turnwire.errors import LogCorrupt
 from turnwire.ids import Epoch, MessageId, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire.projections.view import View
+from turnwire.session import events as ev
 from turnwire.wire.jsonrpc import raw
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
 
 class PlayedSession:
-    """A `DaemonSession` whose events and answers the test gives."""
+    """A `DaemonSession` whose events and answers the test provides."""
 
     has_other_clients = True
 
@@ -167,7 +167,7 @@ async def test_a_log_that_breaks_fails_the_turns_and_what_is_asked_afterwards() 
 
 
 class HastySession(PlayedSession):
-    """Tells of the turn's end, and of a turn of somebody else, before the prompt is answered."""
+    """Reports the turn's end, and another client's turn, before the prompt is answered."""
 
     async def prompt(self, new_prompt: NewPrompt) -> Accepted:
         for prompt_id in ("p0", "another"):
@@ -239,7 +239,7 @@ class Audience:
 
 
 def anything(chance: Random, number: int) -> ev.AnyEvent:
-    """An update of one of two turns or of none, or no update."""
+    """Generate an update of one of two turns or of none, or no update."""
     kind = chance.choice(["p0", "p0", "p0", "p1", "nobody's", "tool", "fact"])
     if kind == "fact":
         return ev.QueueReleased(at=1)
@@ -249,7 +249,7 @@ def anything(chance: Random, number: int) -> ev.AnyEvent:
     return replace(said(kind, f"{number} "), prompt_id=None if kind == "nobody's" else PromptId(kind))
 
 
-@pytest.mark.requirement("G9")
+@pytest.mark.guarantee("G9")
 @pytest.mark.parametrize("seed", range(20))
 async def test_handlers_of_any_kind_hear_every_update_in_order(seed: int) -> None:
     chance, played = Random(seed), PlayedSession()

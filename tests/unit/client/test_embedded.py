@@ -1,4 +1,4 @@
-"""The newest events of a session in this process: the same to who follows it as what the log has of them."""
+"""The newest events of a session in this process: a follower gets the same as the log has."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from turnwire.client.embedded import KEPT, Newest
-from turnwire.core import events as ev
-from turnwire.core.codec import encode_all
 from turnwire.ids import PromptId
 from turnwire.runtime.follow import Page
+from turnwire.session import events as ev
+from turnwire.session.codec import encode_all
 from turnwire.wire.jsonrpc import raw
 
 

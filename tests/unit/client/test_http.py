@@ -1,4 +1,4 @@
-"""Requests to a daemon: the credential, retries, and what is never repeated."""
+"""Requests to a daemon: the credential, retries, and requests that are never repeated."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from turnwire.errors import (
     ShuttingDown,
     Unauthenticated,
 )
+from turnwire.hosting.backoff import Backoff
 from turnwire.limits import Limits
-from turnwire.link.backoff import Backoff
-from turnwire.testing import ManualClock
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire_testing import ManualClock
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +53,7 @@ async def test_a_token_that_cannot_be_one_is_refused(token: str) -> None:
         Http("http://127.0.0.1:1", token)
 
 
-@pytest.mark.requirement("G13")
+@pytest.mark.guarantee("G13")
 async def test_the_token_goes_in_the_header_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURNWIRE_TOKEN", "from-environment")
 

@@ -2,47 +2,23 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from turnwire.client.http import is_passing, refusal_of, retry_after_of
 from turnwire.errors import (
-    AgentFailure,
     AgentLaunchFailed,
     AgentUnavailable,
     AuthRequired,
     DaemonRefused,
     Forbidden,
-    ModelFailed,
     NotFound,
     QueueFull,
-    RequestRefused,
     SessionBusy,
     ShuttingDown,
     TooManyRequests,
-    TurnError,
     TurnwireError,
     Unauthenticated,
-    tree,
 )
-from turnwire.server.refusals import problem_of
-
-PLAIN = [
-    each
-    for each in tree()
-    if each
-    not in (TurnError, RequestRefused, AgentFailure, ModelFailed, AuthRequired, AgentLaunchFailed, DaemonRefused)
-]
-
-
-@pytest.mark.parametrize("kind", PLAIN)
-def test_what_the_daemon_writes_comes_back_as_the_same_error(kind: type[TurnwireError]) -> None:
-    status, headers, body = problem_of(kind("what is wrong", session_id="s1", limit=3))
-    error = refusal_of(status, headers.get("Retry-After"), msgspec.json.encode(body))
-    assert type(error) is kind
-    assert str(error) == "what is wrong"
-    assert (error.context["session_id"], error.context["limit"]) == ("s1", 3)
-    assert error.context["status"] == status
 
 
 def test_errors_with_more_to_them_keep_it() -> None:

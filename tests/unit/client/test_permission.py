@@ -10,9 +10,9 @@ import pytest
 from msgspec import Raw
 
 from turnwire.client.permission import Option, PermissionRequest
-from turnwire.core.events import PermissionRequested
 from turnwire.errors import InvalidOption, LocalProtocolError
 from turnwire.ids import PermissionId, SessionId
+from turnwire.session.events import PermissionRequested
 
 
 def question(kinds: dict[str, str], method: str = "session/request_permission") -> PermissionRequest:

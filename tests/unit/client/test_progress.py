@@ -1,4 +1,4 @@
-"""How far a turn has come, and which one a request id names."""
+"""The progress of a turn, and the lookup of a turn by a request id."""
 
 from __future__ import annotations
 
@@ -6,39 +6,36 @@ import anyio
 import pytest
 
 from turnwire.client.progress import Progress, Turns, UnfinishedCall, Wakeup, find_request
-from turnwire.core import events as ev
 from turnwire.errors import ClientClosed, TurnError
 from turnwire.ids import PromptId, RequestId
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire.session import events as ev
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
 END = ev.TurnCompleted(at=1, prompt_id=PromptId("p"), stop_reason="end_turn", ending=ev.Ending.RESPONSE)
 
 
-def progress(prompt_id: str = "p", request_id: RequestId | None = None, *, is_own: bool = True) -> Progress:
-    made = Progress(PromptId(prompt_id), request_id, None)
-    made.is_own = is_own
-    return made
+def progress(prompt_id: str = "p", request_id: RequestId | None = None) -> Progress:
+    return Progress(PromptId(prompt_id), request_id, None)
 
 
 def call(turn: Progress | None) -> UnfinishedCall:
     return UnfinishedCall(turn, lambda: None)
 
 
-@pytest.mark.requirement("R7", "R82")
-async def test_a_request_id_names_the_exact_type_first_the_callers_before_others_and_the_newer_turn() -> None:
-    number, text = progress("number", 2), progress("text", "2")
-    others, old = progress("others", "2", is_own=False), progress("old", 9)
-    turns = [progress("new", 9), old, others, text, number]
-    named = {
-        repr(wanted): found.prompt_id if (found := find_request(wanted, turns)) else None
-        for wanted in (2, "2", 9, "9", 3)
-    }
-    assert named == {"2": "number", "'2'": "text", "9": "new", "'9'": "new", "3": None}
-    found = find_request("2", [others, number])
-    assert found is number
-    assert find_request(2, [others, progress("nameless")]) is others
+async def test_a_request_id_finds_the_first_turn_with_that_id_and_type() -> None:
+    known: list[tuple[str, RequestId | None]] = [
+        ("none", None),
+        ("new", 9),
+        ("old", 9),
+        ("text", "2"),
+        ("number", 2),
+    ]
+    turns = [progress(name, request_id) for name, request_id in known]
+    wanted: list[RequestId] = [2, "2", 9, "9", 3]
+    found = [find_request(each, turns) for each in wanted]
+    assert [each and each.prompt_id for each in found] == ["number", "text", "new", None, None]
 
 
 async def test_a_turn_is_drained_when_its_end_has_come_and_no_call_is_left() -> None:

@@ -1,4 +1,4 @@
-"""The text of a turn's result is what the view says, however the agent's message was cut into pieces."""
+"""The text of a turn's result equals the view's, however the agent's message was split into chunks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from turnwire.client.progress import FOLDED_AT_ONCE, Progress
-from turnwire.core import events as ev
-from turnwire.core.view import View
 from turnwire.ids import PromptId
+from turnwire.projections.view import View
+from turnwire.session import events as ev
 
 pytestmark = pytest.mark.anyio
 

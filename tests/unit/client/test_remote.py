@@ -16,8 +16,6 @@ from turnwire.client.http import Http
 from turnwire.client.port import NewPrompt
 from turnwire.client.remote import RemoteSession, open_remote
 from turnwire.client.stream import EventStream
-from turnwire.core.events import SessionUpdated
-from turnwire.core.inputs import WhenBusy
 from turnwire.errors import (
     DaemonRefused,
     LocalProtocolError,
@@ -28,11 +26,13 @@ from turnwire.errors import (
 )
 from turnwire.ids import PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
-from turnwire.testing import ManualClock
-from turnwire.testing.patience import WAIT_S
+from turnwire.session.events import SessionUpdated
+from turnwire.session.inputs import WhenBusy
+from turnwire_testing import ManualClock
+from turnwire_testing.patience import WAIT_S
 
 EVENTS = "/session/s1/events?acp=agent"
-"""The client reads what the agent said, so that its events are those of the log."""
+"""The client requests the agent's form, so that its events are those of the log."""
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +57,7 @@ def a_daemon(events: Answer, rest: Answer = lambda _: told({})) -> Answer:
 
 @asynccontextmanager
 async def found(answer: Answer, limits: Limits = QUICK) -> AsyncGenerator[tuple[RemoteSession, list[Request]]]:
-    """A session of a played daemon, and what the daemon was asked after it was found."""
+    """Return a session of a played daemon, and the daemon's requests after it was found."""
     with anyio.fail_after(WAIT_S):
         async with playing(answer) as daemon, open_remote(daemon.url, "t", limits, None) as remote:
             session = await remote.find(SessionId("s1"))
@@ -66,7 +66,7 @@ async def found(answer: Answer, limits: Limits = QUICK) -> AsyncGenerator[tuple[
 
 
 async def take(session: RemoteSession, after: int, upto: int) -> list[int]:
-    """The offsets that a follower gives, up to one."""
+    """Return the offsets of a follower, up to one."""
     offsets: list[int] = []
     async with aclosing(session.follow(after)) as pages:
         async for page in pages:
@@ -76,7 +76,7 @@ async def take(session: RemoteSession, after: int, upto: int) -> list[int]:
     return offsets
 
 
-@pytest.mark.requirement("R76", "G9")
+@pytest.mark.guarantee("G9")
 async def test_a_follower_that_is_cut_goes_on_from_its_cursor_without_gap_or_repeat() -> None:
     whole = b"".join(said(number) for number in range(1, 31))
     cuts = iter(range(40, 100_000, 173))
@@ -103,7 +103,7 @@ async def test_a_gap_is_an_error_and_never_skipped() -> None:
             await take(session, 0, 3)
 
 
-@pytest.mark.requirement("R77", "G9")
+@pytest.mark.guarantee("G9")
 @pytest.mark.parametrize(
     ("told", "why"),
     [
@@ -225,7 +225,7 @@ async def test_a_session_that_was_closed_before_ends_its_followers() -> None:
         assert [each.path for each in asked] == [EVENTS, "/session/s1"]
 
 
-@pytest.mark.requirement("G7")
+@pytest.mark.guarantee("G7")
 async def test_a_prompt_whose_answer_is_lost_is_sent_again_with_the_same_key() -> None:
     accepted = {"promptId": "p1", "lastEventId": 7, "eventEpoch": "e1"}
     plays = iter([Play(202, (b"{",), {"content-length": "99"}, breaks=True), told(accepted, 202)])

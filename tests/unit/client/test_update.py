@@ -6,8 +6,8 @@ import pytest
 from msgspec import Raw
 
 from turnwire.client.update import Update, UpdateOrigin
-from turnwire.core.events import SessionUpdated
 from turnwire.ids import PromptId, SessionId
+from turnwire.session.events import SessionUpdated
 
 
 def update(kind: str, body: str, prompt_id: str | None = "p1", after: str | None = None) -> Update:

@@ -1,4 +1,4 @@
-"""What the tests of the log share."""
+"""Fixtures of the log's tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from turnwire.testing.faults import SqliteFaults, sqlite_faults
+from turnwire_testing.faults import SqliteFaults, sqlite_faults
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""SQLite's result codes are our errors; its words stay inside."""
+"""SQLite's result codes become our errors; its messages are not exposed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import sqlite3
 import pytest
 
 from turnwire.errors import LogCorrupt, LogError, LogFull, LogLocked, LogUnavailable
-from turnwire.log.sqlite_file import log_error, may_be_one_jobs_fault
-from turnwire.log.sqlite_wal import is_failed_sync
+from turnwire.log.sqlite_errors import is_failed_sync, log_error, may_be_one_jobs_fault
 
 
 def sqlite_error(code: int | None) -> sqlite3.Error:
@@ -28,13 +27,15 @@ def sqlite_error(code: int | None) -> sqlite3.Error:
         (sqlite3.SQLITE_CORRUPT, LogCorrupt),
         (sqlite3.SQLITE_CORRUPT_VTAB, LogCorrupt),
         (sqlite3.SQLITE_NOTADB, LogCorrupt),
+        (sqlite3.SQLITE_ERROR, LogCorrupt),
+        (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, LogCorrupt),
         (sqlite3.SQLITE_READONLY, LogUnavailable),
         (sqlite3.SQLITE_READONLY_DIRECTORY, LogUnavailable),
         (sqlite3.SQLITE_CANTOPEN, LogUnavailable),
         (sqlite3.SQLITE_IOERR, LogUnavailable),
         (sqlite3.SQLITE_IOERR_FSYNC, LogUnavailable),
         (sqlite3.SQLITE_TOOBIG, LogError),
-        (None, LogUnavailable),
+        (None, LogCorrupt),
     ],
 )
 def test_a_result_code_becomes_the_error_that_says_what_to_do(code: int | None, expected: type[LogError]) -> None:

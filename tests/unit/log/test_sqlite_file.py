@@ -1,4 +1,4 @@
-"""Opening a log file: who may, what is refused, and that a refused file is not touched."""
+"""Opening a log file: permissions, rejected files, and that a rejected file is not modified."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from turnwire.errors import ConfigError, LogCorrupt, LogLocked, LogTooNew, TurnwireError
+from turnwire.errors import ConfigError, LogCorrupt, LogLocked, LogVersionMismatch, TurnwireError
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log import Durability, Position, SqliteEventLog
-from turnwire.log import sqlite_file as sql
-from turnwire.testing.faults import SqliteFaults
-from turnwire.testing.patience import WAIT_S
+from turnwire.log import sqlite_schema as sql
+from turnwire_testing.faults import SqliteFaults
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
@@ -100,7 +100,7 @@ async def test_after_closing_the_log_is_one_file(tmp_path: Path) -> None:
     assert names_in(tmp_path) == {"log.db", "log.db.lock"}
 
 
-@pytest.mark.requirement("G1")
+@pytest.mark.guarantee("G1")
 async def test_the_file_can_be_read_by_others_while_it_is_owned(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     async with await opened(path) as log:
@@ -187,7 +187,6 @@ async def test_a_file_that_is_no_database_is_corrupt_and_untouched(tmp_path: Pat
     await expect_refused_untouched(path, LogCorrupt)
 
 
-@pytest.mark.attack("13.0", "the file of the log is damaged")
 async def test_a_damaged_file_is_corrupt_and_untouched(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     await filled(path, 1000)
@@ -203,12 +202,15 @@ async def test_a_database_of_another_program_is_refused_and_untouched(tmp_path: 
     await expect_refused_untouched(path, LogCorrupt)
 
 
-async def test_a_log_of_a_newer_turnwire_is_refused_and_untouched(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [sql.VERSION - 1, sql.VERSION + 1])
+async def test_log_of_another_format_is_rejected_and_untouched(tmp_path: Path, version: int) -> None:
     path = tmp_path / "log.db"
     await filled(path)
-    changed(path, f"PRAGMA user_version = {sql.VERSION + 1}")
-    error = await expect_refused_untouched(path, LogTooNew)
-    assert error.context == {"format": sql.VERSION + 1, "known": sql.VERSION}
+    changed(path, f"PRAGMA user_version = {version}")
+    error = await expect_refused_untouched(path, LogVersionMismatch)
+    assert error.context == {"format": version, "known": sql.VERSION}
+    assert f"format {version}" in str(error)
+    assert "--data DIR" in str(error)
 
 
 async def test_a_log_that_does_not_begin_where_it_says_is_corrupt(tmp_path: Path) -> None:
@@ -276,56 +278,65 @@ async def test_events_left_by_a_broken_off_delete_go_when_the_file_is_opened(tmp
             assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
 
 
-async def test_migrations_are_applied_in_order_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_creating_the_tables_fails_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log.db"
-    epoch = await filled(path)
-    second = ("CREATE TABLE second (x)", "INSERT INTO second VALUES (2)")
-    third = ("CREATE TABLE third AS SELECT x FROM second",)
-    monkeypatch.setattr(sql, "MIGRATIONS", (*sql.MIGRATIONS, second, third))
-    monkeypatch.setattr(sql, "VERSION", sql.VERSION + 2)
-    for _ in range(2):
-        async with await opened(path) as log:
-            assert (await log.head(A)).epoch == epoch
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (sql.VERSION,)
-        assert connection.execute("SELECT x FROM third").fetchall() == [(2,)]
-
-
-async def test_a_failed_migration_leaves_the_version_before_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "log.db"
-    epoch = await filled(path)
-    broken = (("CREATE TABLE second (x)", "INSERT INTO nowhere VALUES (1)"),)
     with monkeypatch.context() as patch:
-        patch.setattr(sql, "MIGRATIONS", (*sql.MIGRATIONS, *broken))
+        patch.setattr(sql, "TABLES", (*sql.TABLES, "INSERT INTO nowhere VALUES (1)"))
         with pytest.raises(TurnwireError):
             await opened(path)
-    async with await opened(path) as log:
-        assert (await log.head(A)).epoch == epoch
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'second'").fetchone() == (0,)
+    assert not path.exists()
+    await filled(path)
+    assert names_in(tmp_path) == {"log.db", "log.db.lock"}
 
 
-def half_made(path: Path) -> None:
-    """The file and its journal as somebody leaves them who is killed in the first transaction."""
-    made = path.with_name("made")
-    with closing(sqlite3.connect(made, isolation_level=None)) as connection:
-        connection.execute(f"PRAGMA application_id = {sql.APPLICATION_ID}")
-        # So small a cache that the file is written before the end of the transaction, which never comes.
-        connection.execute("PRAGMA cache_size = 1")
-        connection.execute("BEGIN")
-        connection.execute("CREATE TABLE half (x)")
-        connection.executemany("INSERT INTO half VALUES (?)", [(b"x" * 2000,)] * 50)
-        for suffix in ("", "-journal"):
-            Path(f"{path}{suffix}").write_bytes(Path(f"{made}{suffix}").read_bytes())
-    made.unlink()
-
-
-@pytest.mark.requirement("G8")
-async def test_a_log_whose_first_owner_was_killed_while_it_made_the_file_is_opened(tmp_path: Path) -> None:
-    half_made(tmp_path / "log.db")
-    assert names_in(tmp_path) == {"log.db", "log.db-journal"}
+@pytest.mark.guarantee("G8")
+async def test_log_whose_creation_was_killed_is_created_again(tmp_path: Path) -> None:
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        (tmp_path / f"log.db.new{suffix}").write_bytes(b"half")
     async with await opened(tmp_path / "log.db") as log:
         await log.create(A)
     assert names_in(tmp_path) == {"log.db", "log.db.lock"}
+
+
+async def test_empty_file_is_not_taken_for_a_new_log(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    path.touch()
+    error = await expect_refused_untouched(path, LogCorrupt)
+    assert str(path) in str(error)
+    assert "delete it to start" in str(error)
+
+
+async def test_missing_file_with_a_write_ahead_log_is_not_taken_for_a_new_log(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    (tmp_path / "log.db-wal").touch()
+    with pytest.raises(LogCorrupt, match=r"log\.db-wal"):
+        await opened(path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE segments SET crc = 1 WHERE key = (SELECT max(key) FROM segments)",
+        "UPDATE sessions SET epoch = CAST(x'ff' AS TEXT)",
+        "ALTER TABLE segments RENAME TO segmentt",
+        "PRAGMA journal_mode = DELETE",
+    ],
+    ids=["newest events", "not UTF-8", "no table", "journal mode"],
+)
+async def test_damage_is_found_on_open(tmp_path: Path, statement: str) -> None:
+    path = tmp_path / "log.db"
+    await filled(path)
+    changed(path, "DROP VIEW events")
+    changed(path, statement)
+    error = await expect_refused_untouched(path, LogCorrupt)
+    assert error.exit_status == 74
+
+
+async def test_damage_found_by_a_read_is_corrupt(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    epoch = await filled(path)
+    changed(path, f"UPDATE segments SET ends = CAST(x'ff' AS TEXT) WHERE key & {sql.LAST_OFFSET} = 5")
+    async with await opened(path) as log:
+        with pytest.raises(LogCorrupt):
+            await log.read(A, Position(epoch, 0), max_events=100, max_bytes=10_000)

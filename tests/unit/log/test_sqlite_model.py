@@ -1,4 +1,4 @@
-"""Random histories of a SQLite log are what the log in memory makes of them, also over reopening."""
+"""Random histories of a SQLite log give the same as the log in memory, also over reopening."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def load(name: SessionId, fold: str) -> Step:
 
 
 async def reopen(log: EventLog) -> None:
-    """A mark: the test closes and opens what can be."""
+    """A mark: the test closes and reopens the log if possible."""
 
 
 APPENDS = st.builds(append, NAMES, BODIES, st.sampled_from([0, 0, 0, 1, -1]), st.booleans(), st.booleans())
@@ -112,7 +112,7 @@ async def compare(steps: list[Step], path: Path) -> None:
         await log.aclose()
 
 
-@pytest.mark.requirement("G1")
+@pytest.mark.guarantee("G1")
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, min_size=5, max_size=40))
 def test_any_history_gives_what_memory_gives(steps: list[Step]) -> None:

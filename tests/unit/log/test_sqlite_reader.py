@@ -1,4 +1,4 @@
-"""Reads beside the writer: they block nobody, and see one state of the file."""
+"""Reads in parallel with the writer: they block nothing, and see one state of the file."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from turnwire.errors import LogCorrupt, LogUnavailable, PositionLost, SessionNot
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log import Durability, Position, SqliteEventLog, Stored
-from turnwire.log.sqlite import READERS
-from turnwire.testing.faults import WAIT_S, SqliteFaults
+from turnwire.log.sqlite_reader import READERS
+from turnwire_testing.faults import WAIT_S, SqliteFaults
 
 pytestmark = pytest.mark.anyio
 
 A = SessionId("a")
-READ = "SELECT key, ends, bodies FROM segments"
+READ = "SELECT key, ends, bodies, crc FROM segments"
 
 
 async def opened(folder: Path) -> SqliteEventLog:
@@ -70,7 +70,7 @@ async def test_a_read_overtaken_by_a_trim_or_delete_says_so(
 
         async with anyio.create_task_group() as tasks:
             # The reader has not yet begun to look at the file.
-            faults.hold("SELECT id, epoch")
+            faults.hold("SELECT id, name, epoch")
             tasks.start_soon(read_late)
             await anyio.to_thread.run_sync(faults.reached.wait, WAIT_S)
             await (log.delete(A) if deleted else log.trim(A, upto=5))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from turnwire.runtime.clock import Clock, SystemClock
-from turnwire.testing import ManualClock
-from turnwire.testing.patience import WAIT_S
+from turnwire.clock import Clock, SystemClock
+from turnwire_testing import ManualClock
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

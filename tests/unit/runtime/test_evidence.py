@@ -1,4 +1,4 @@
-"""Why a turn has not ended: what raises a suspicion, what speaks against one, and the evidence that is shown."""
+"""Reasons why a turn has not ended: signs for and against a suspicion, and the displayed evidence."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import anyio
 import msgspec
 import pytest
 from tests.support.agents import V1, HandAgent
-from tests.unit.core.driving import Session, agent_is, asks, cancel, chunk, prompt, said, tool
+from tests.unit.session.driving import Session, agent_is, asks, cancel, chunk, prompt, said, tool
 
-from turnwire.core.events import TurnEnd
-from turnwire.core.state import SessionState
+from turnwire.hosting.agent_connection import AgentConnection
+from turnwire.hosting.memory import memory_pair
+from turnwire.hosting.source import LinkedAgent
 from turnwire.limits import Limits
-from turnwire.link.memory import memory_pair
-from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.evidence import Explanation, Seen, explain
-from turnwire.runtime.source import LinkedAgent
-from turnwire.testing.patience import quiet
+from turnwire.session.events import TurnEnd
+from turnwire.session.state import SessionState
+from turnwire_testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ def explained(state: SessionState, quiet_s: float, seen: Seen | None = None) -> 
 
 
 def running(turn_end: TurnEnd = TurnEnd.RESPONSE) -> Session:
-    """A session with a turn that has said something."""
+    """Return a session with a turn that has had output."""
     session = Session(turn_end)
     session.take(prompt("p1"), chunk("all done"))
     return session

@@ -1,4 +1,4 @@
-"""Opening a session from its log: the newest snapshot and the tail behind it, and nothing else is read."""
+"""Opening a session from its log: only the newest snapshot and the tail after it are read."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import pytest
 from msgspec import Raw
 from tests.support.driving import content
 
-from turnwire.core import events as ev
-from turnwire.core.codec import encode, encode_state
-from turnwire.core.evolve import fold
-from turnwire.core.state import NOTHING, STATE_VERSION, SessionState
-from turnwire.core.view import VIEW_VERSION, View, encode_view
 from turnwire.errors import LogCorrupt, SessionNotFound
 from turnwire.ids import AgentSessionId, MessageId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.log.base import SessionHead, Snapshot
+from turnwire.projections.view import VIEW_VERSION, View, encode_view
+from turnwire.runtime import folds
 from turnwire.runtime.folds import VIEW, KeptViews, open_state, open_view
 from turnwire.runtime.session import STATE
-from turnwire.testing.faults import FaultyLog
+from turnwire.session import events as ev
+from turnwire.session.codec import encode, encode_state
+from turnwire.session.evolve import fold
+from turnwire.session.state import NOTHING, STATE_VERSION, SessionState
+from turnwire_testing.faults import FaultyLog
 
 pytestmark = pytest.mark.anyio
 
@@ -104,7 +105,7 @@ async def test_a_snapshot_that_cannot_be_read_is_folded_anew(version: int, body:
 
 
 class MovingLog(MemoryEventLog):
-    """A log whose owner, another node, appends and keeps a snapshot while somebody opens the session here."""
+    """A log whose owner, another node, appends and stores a snapshot while the session is opened here."""
 
     def __init__(self, events: list[ev.AnyEvent]) -> None:
         super().__init__()
@@ -145,7 +146,6 @@ async def test_a_damaged_event_is_told() -> None:
         await open_state(log, SESSION, LIMITS)
 
 
-@pytest.mark.requirement("R78")
 async def test_a_view_is_the_fold_of_the_log_with_and_without_a_snapshot() -> None:
     events = story(295)
     log = await written(events)
@@ -195,7 +195,7 @@ async def test_a_view_newer_than_the_head_that_was_read_says_its_own_offset() ->
     log = await written(events)
 
     class Moving(FaultyLog):
-        """While the head is being asked for, somebody else goes on and keeps a view."""
+        """While the head is being read, another node appends and stores a view."""
 
         async def head(self, session_id: SessionId, *, anew: bool = False) -> SessionHead:
             before = await super().head(session_id, anew=anew)
@@ -211,7 +211,9 @@ async def test_a_view_newer_than_the_head_that_was_read_says_its_own_offset() ->
     assert (offset, encode_view(view)) == (65, viewed([*events, *more]))
 
 
-async def test_the_views_that_were_read_longest_ago_are_let_go_when_all_are_too_large() -> None:
+async def test_the_views_that_were_read_longest_ago_are_let_go_when_all_are_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     events = [encode(each) for each in story(200)]
     size = sum(map(len, events))
     log = FaultyLog(MemoryEventLog(), [])
@@ -219,7 +221,8 @@ async def test_the_views_that_were_read_longest_ago_are_let_go_when_all_are_too_
     for name in names:
         await log.create(name)
         await log.append(name, events, expected=0, unsettled=False, durable=False)
-    views = KeptViews(log, Limits(view_bytes=3 * size))
+    monkeypatch.setattr(folds, "VIEW_BYTES", 3 * size)
+    views = KeptViews(log, Limits())
 
     def kept() -> set[SessionId]:
         return {each for each in names if views.has(each)}

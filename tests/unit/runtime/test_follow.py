@@ -14,8 +14,8 @@ from turnwire.log import MemoryEventLog
 from turnwire.log.base import Position
 from turnwire.runtime.follow import Page, follow, start_of
 from turnwire.runtime.tail import Tail
-from turnwire.testing.faults import FaultyLog
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire_testing.faults import FaultyLog
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ LIMITS = Limits(ring_events=16, page_events=16, page_bytes=16 * KiB)
 
 
 class Publisher:
-    """What a session's loop does for its followers: append, then publish."""
+    """The actions of a session's loop for its followers: append, then publish."""
 
     def __init__(self, log: FaultyLog, epoch: Epoch) -> None:
         self.log = log
@@ -107,7 +107,6 @@ async def test_an_event_larger_than_a_page_comes_alone(publisher: Publisher) -> 
     assert got == [1, 2, 3]
 
 
-@pytest.mark.requirement("R77")
 async def test_a_position_of_another_life_is_refused_before_anything_is_given(publisher: Publisher) -> None:
     await publisher.say(3)
     async with publisher.follow(1, epoch=Epoch("another")) as pages:
@@ -116,7 +115,6 @@ async def test_a_position_of_another_life_is_refused_before_anything_is_given(pu
     assert lost.value.context["why"] == "epoch"
 
 
-@pytest.mark.requirement("R77")
 async def test_a_position_beyond_the_head_is_refused_before_anything_is_given(publisher: Publisher) -> None:
     await publisher.say(3)
     async with publisher.follow(4) as pages:
@@ -125,7 +123,7 @@ async def test_a_position_beyond_the_head_is_refused_before_anything_is_given(pu
     assert lost.value.context["why"] == "ahead"
 
 
-@pytest.mark.requirement("R77", "G9")
+@pytest.mark.guarantee("G9")
 async def test_what_was_trimmed_is_not_skipped(publisher: Publisher) -> None:
     await publisher.say(100)
     await publisher.log.trim(SESSION, upto=50)
@@ -137,7 +135,7 @@ async def test_what_was_trimmed_is_not_skipped(publisher: Publisher) -> None:
         assert (await anext(pages)).frames == numbers(51, 66)
 
 
-@pytest.mark.requirement("R77", "G9")
+@pytest.mark.guarantee("G9")
 async def test_a_reader_trimmed_away_while_it_stalls_hears_so_at_that_point(publisher: Publisher) -> None:
     await publisher.say(100)
     async with publisher.follow(0) as pages:

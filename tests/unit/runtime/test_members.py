@@ -1,4 +1,4 @@
-"""N1 to N5: until when a node acts, whom it declares gone, what it says when it cannot reach the log."""
+"""N1 to N5: the end of a node's right to act, failure detection, and reports of an unreachable log."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from turnwire.log.base import EventLog
 from turnwire.log.memory import MemoryEventLog
 from turnwire.log.owners import Life, SoleOwner
 from turnwire.runtime.members import AFTER_A_BREAK, Lease, MemberPorts, Members, Sight
-from turnwire.testing import ManualClock
-from turnwire.testing.patience import quiet
+from turnwire_testing import ManualClock
+from turnwire_testing.patience import quiet
 
 LIMITS = Limits()
 OWN, OTHER, THIRD = 1, 2, 3
@@ -27,7 +27,7 @@ def life(number: int, beat: int) -> Life:
 
 
 def lease_that_watches(*, beats: int = 2) -> Lease:
-    """At 0, it has seen another one beat so often, and that stands still from then on."""
+    """Return a lease at time 0 that has seen another node beat a number of times, which is silent from then on."""
     lease = Lease(LIMITS, -beats - 1.0)
     for number in range(beats + 1):
         lease.looked([life(OTHER, number)], number - beats)
@@ -111,7 +111,7 @@ def test_limits_with_which_a_node_would_act_too_long_are_refused() -> None:
 
 
 class Owners(SoleOwner):
-    """A log that can be away."""
+    """A log that can be unavailable."""
 
     def __init__(self, log: EventLog) -> None:
         super().__init__(log)

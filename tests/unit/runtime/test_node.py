@@ -1,4 +1,4 @@
-"""A node: sessions come and go by themselves, each alone, and nothing said or accepted is lost on the way."""
+"""A node: sessions are loaded and unloaded by themselves, each alone, and nothing sent or accepted is lost."""
 
 from __future__ import annotations
 
@@ -19,10 +19,6 @@ from tests.support.driving import (
     texts,
 )
 
-from turnwire.core import events as ev
-from turnwire.core.codec import encode_state
-from turnwire.core.inputs import Attach, Rename
-from turnwire.core.queue import Accepted
 from turnwire.errors import (
     LinkBroken,
     LogCorrupt,
@@ -31,16 +27,20 @@ from turnwire.errors import (
     SessionExists,
     SessionNotFound,
 )
+from turnwire.hosting.source import LinkedAgent
 from turnwire.ids import ClientId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.runtime.follow import start_of
 from turnwire.runtime.node import open_node
 from turnwire.runtime.session import STATE
-from turnwire.runtime.source import LinkedAgent
-from turnwire.testing import AgentOptions, ManualClock
-from turnwire.testing.faults import Delay, Fail, FaultyLog
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire.session import events as ev
+from turnwire.session.codec import encode_state
+from turnwire.session.inputs import Attach, Rename
+from turnwire.session.queue import Accepted
+from turnwire_testing import AgentOptions, ManualClock
+from turnwire_testing.faults import Delay, Fail, FaultyLog
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -82,7 +82,7 @@ async def test_a_session_is_opened_when_first_touched_and_only_once_at_a_time() 
         check_ends(await world.events())
 
 
-@pytest.mark.requirement("G3")
+@pytest.mark.guarantee("G3")
 async def test_what_an_owner_left_open_is_paid_once_per_process() -> None:
     log = MemoryEventLog()
     async with open_world(log) as world:
@@ -105,7 +105,7 @@ async def test_what_an_owner_left_open_is_paid_once_per_process() -> None:
     check_ends(events)
 
 
-@pytest.mark.requirement("G3", "R60")
+@pytest.mark.guarantee("G3")
 async def test_an_unsettled_session_is_recovered_at_start_without_anybody_asking() -> None:
     log = MemoryEventLog()
     async with open_world(log) as world:
@@ -120,7 +120,7 @@ async def test_an_unsettled_session_is_recovered_at_start_without_anybody_asking
         check_ends(await world.events())
 
 
-@pytest.mark.requirement("G3")
+@pytest.mark.guarantee("G3")
 async def test_a_recovery_that_could_not_be_stored_is_tried_by_the_next_who_asks() -> None:
     inner = MemoryEventLog()
     async with open_world(inner) as world:
@@ -224,7 +224,7 @@ async def test_a_session_that_cannot_be_recovered_does_not_keep_the_others_from_
             await world.node.submit(S1, prompt("x"))
 
 
-@pytest.mark.requirement("G7")
+@pytest.mark.guarantee("G7")
 async def test_an_idle_agent_stays_for_a_prompt_that_is_being_stored() -> None:
     gate = anyio.Event()
     gate.set()
@@ -248,14 +248,14 @@ async def test_an_idle_agent_stays_for_a_prompt_that_is_being_stored() -> None:
             await quiet()
             gate.set()
         assert isinstance(await world.end("p2"), ev.TurnCompleted)
-        # Nobody uses it now, so it goes.
+        # It is not used now, so it is unloaded.
         for _ in range(3):
             await quiet()
             world.clock.advance(30.0)
         assert (await world.until_kind(ev.AgentExited)).reason == "agent_recycled"
 
 
-@pytest.mark.requirement("G7")
+@pytest.mark.guarantee("G7")
 async def test_a_node_that_ends_leaves_turns_and_queue_to_the_next_one() -> None:
     log = MemoryEventLog()
     async with open_world(log) as world:
@@ -324,7 +324,7 @@ async def test_submits_racing_with_being_put_away_are_all_taken() -> None:
     assert sorted(cast("list[str]", renamed)) == sorted(names)
 
 
-@pytest.mark.requirement("G4", "R40")
+@pytest.mark.guarantee("G4")
 @pytest.mark.parametrize("profile", ["v1", "v1plus", "v2"])
 async def test_an_agent_that_speaks_brings_its_session_back_with_every_word_in_order(profile: str) -> None:
     async with open_world(MemoryEventLog(), profile) as world:  # pyright: ignore[reportArgumentType]
@@ -431,7 +431,7 @@ async def test_an_agent_whose_session_failed_is_not_heard_into_the_void() -> Non
 # -- clients -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("G7")
+@pytest.mark.guarantee("G7")
 async def test_one_key_is_one_prompt_however_often_it_comes() -> None:
     async with open_world(MemoryEventLog()) as world:
         first = await world.prompt("hello", "p1", key="k")

@@ -6,11 +6,11 @@ import anyio
 import pytest
 from tests.support.driving import open_world
 
-from turnwire.core import events as ev
 from turnwire.ids import SessionId
 from turnwire.log import MemoryEventLog
 from turnwire.runtime.draining import drain
-from turnwire.testing.patience import quiet
+from turnwire.session import events as ev
+from turnwire_testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ async def test_a_running_turn_may_end_and_nothing_starts_after_it() -> None:
         assert isinstance(await world.end("p2"), ev.TurnCompleted), "the queue goes on with the next start"
 
 
-@pytest.mark.requirement("G3")
+@pytest.mark.guarantee("G3")
 async def test_a_turn_that_does_not_end_in_time_gets_its_end() -> None:
     log = MemoryEventLog()
     async with open_world(log) as world:

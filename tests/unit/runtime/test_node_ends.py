@@ -1,4 +1,4 @@
-"""What a node forgets: deleted and closed sessions, and old events whose fold is kept."""
+"""Data that a node removes: deleted and closed sessions, and old events whose fold is stored."""
 
 from __future__ import annotations
 
@@ -8,11 +8,6 @@ import anyio
 import pytest
 from tests.support.driving import check_ends, fall_idle, open_world, texts
 
-from turnwire.core import events as ev
-from turnwire.core.codec import decode, encode_state
-from turnwire.core.inputs import Close
-from turnwire.core.state import Phase
-from turnwire.core.view import encode_view
 from turnwire.errors import (
     LogFull,
     PositionLost,
@@ -23,11 +18,16 @@ from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.log.base import Position
+from turnwire.projections.view import encode_view
 from turnwire.runtime.folds import open_state
 from turnwire.runtime.follow import start_of
-from turnwire.testing import AgentOptions
-from turnwire.testing.faults import Delay, Fail, FaultyLog
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire.session import events as ev
+from turnwire.session.codec import decode, encode_state
+from turnwire.session.inputs import Close
+from turnwire.session.state import Phase
+from turnwire_testing import AgentOptions
+from turnwire_testing.faults import Delay, Fail, FaultyLog
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 

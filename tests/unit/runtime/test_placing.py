@@ -13,7 +13,6 @@ from tests.support.agents import HandSource
 from tests.support.driving import World, check_ends, events_of, fall_idle, of, open_world, prompt
 from tests.support.owners import Cluster, FencedLog, MemoryOwners
 
-from turnwire.core import events as ev
 from turnwire.errors import (
     AgentUnavailable,
     LifeOver,
@@ -29,9 +28,10 @@ from turnwire.log.owners import Claim
 from turnwire.runtime.draining import drain
 from turnwire.runtime.node import open_node
 from turnwire.runtime.placing import LOOKED_EVERY_S
-from turnwire.testing import ManualClock
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire.session import events as ev
 from turnwire.wire.jsonrpc import Request
+from turnwire_testing import ManualClock
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -40,21 +40,21 @@ S1, S2 = SessionId("s1"), SessionId("s2")
 
 @asynccontextmanager
 async def member(owners: MemoryOwners, *, created: bool = False) -> AsyncGenerator[World]:
-    """A node of a cluster. Its end is a crash: nothing is released."""
+    """Run a node of a cluster. Its end is a crash: nothing is released."""
     async with open_world(owners.log, created=created, owners=owners) as world:
         world.session_id = S1
         yield world
 
 
 async def look_around(world: World) -> None:
-    """Time enough to find what others have left."""
+    """Advance the time until orphaned sessions are found."""
     await quiet()
     world.clock.advance(LOOKED_EVERY_S)
     await quiet()
 
 
 async def left_open(cluster: Cluster, *texts: str, name: str = "a", place: str | None = None) -> MemoryOwners:
-    """A node that dies while the first prompt runs and the others wait."""
+    """Let a node die while the first prompt runs and the others wait."""
     owners = cluster.join(name, place)
     async with member(owners, created=True) as world:
         for number, text in enumerate(("never", *texts), 1):
@@ -177,7 +177,7 @@ async def test_an_agent_that_speaks_while_its_session_is_let_go_brings_nothing_b
 # -- taking over -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("G3")
+@pytest.mark.guarantee("G3")
 async def test_what_a_lost_node_left_open_ends_with_node_lost_and_its_queue_goes_on() -> None:
     cluster = Cluster()
     async with member(cluster.join("b", "x")) as there:
@@ -220,7 +220,7 @@ async def test_a_node_that_comes_back_ends_its_own_turns_with_daemon_restarted()
     check_ends(events)
 
 
-@pytest.mark.requirement("G3", "G7")
+@pytest.mark.guarantee("G3", "G7")
 async def test_the_nodes_that_are_left_share_what_a_lost_one_had_and_each_turn_has_one_end() -> None:
     cluster = Cluster()
     a = cluster.join("a", "x")
@@ -240,7 +240,7 @@ async def test_the_nodes_that_are_left_share_what_a_lost_one_had_and_each_turn_h
         assert {each.owner for each in cluster.rows.values()} == {2, 3}
 
 
-@pytest.mark.requirement("G3")
+@pytest.mark.guarantee("G3")
 async def test_a_trustee_records_the_end_and_holds_the_queue_until_a_node_of_the_place_is_there() -> None:
     cluster = Cluster()
     a = await left_open(cluster, "hello")
@@ -295,7 +295,7 @@ async def test_a_trustee_that_could_not_record_what_is_owed_tries_again() -> Non
 
 
 class Unanswered(MemoryOwners):
-    """The database does what it is asked, and the first answers are lost."""
+    """A database that executes its statements, and loses the first answers."""
 
     lost = 1
 
@@ -368,7 +368,7 @@ async def test_what_is_asked_while_a_session_moves_is_refused_with_its_owner() -
         assert refused.value.context["owner"] == b.life
 
 
-@pytest.mark.requirement("G14")
+@pytest.mark.guarantee("G14")
 async def test_a_node_that_is_lost_hangs_up_on_its_agents_and_says_no_word_to_the_log() -> None:
     cluster = Cluster()
     a = cluster.join("a")
@@ -445,7 +445,7 @@ async def test_a_drain_hands_idle_sessions_over_at_once_and_others_when_their_tu
         check_ends(await there.events())
 
 
-@pytest.mark.requirement("G3")
+@pytest.mark.guarantee("G3")
 async def test_a_turn_that_does_not_end_in_time_is_ended_and_its_session_stays_until_its_agent_has_gone() -> None:
     cluster = Cluster()
     a, b = cluster.join("a", "x"), cluster.join("b", "x")
@@ -469,7 +469,7 @@ async def test_a_turn_that_does_not_end_in_time_is_ended_and_its_session_stays_u
 
 
 class SlowLog(FencedLog):
-    """Takes what is appended, and says so when it is told to."""
+    """A log that accepts appends, and acknowledges them on command."""
 
     def __init__(self, owners: MemoryOwners) -> None:
         super().__init__(owners)
@@ -485,7 +485,7 @@ class SlowLog(FencedLog):
 
 
 async def test_a_drain_leaves_a_session_alone_for_which_a_prompt_is_just_being_stored() -> None:
-    """A loop that is ended then shows events of which the state that it leaves knows nothing."""
+    """A loop that is ended then shows events that its final state does not include."""
     cluster = Cluster()
     a = cluster.join("a", "x")
     log = a.log = SlowLog(a)

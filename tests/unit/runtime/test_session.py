@@ -11,15 +11,15 @@ import pytest
 from tests.support.driving import check_ends, of, prompt, texts
 from tests.support.loop import CREATE, SESSION, Rigs, answered, chunk, ready
 
-from turnwire.core import effects as fx
-from turnwire.core import events as ev
-from turnwire.core.inputs import AgentPieces, AnyInput, Attach, Cancel, RemovePrompt
-from turnwire.core.queue import Accepted
 from turnwire.errors import AppendConflict, LogCorrupt, LogFull, LogUnavailable, PromptNotFound, SessionClosed
 from turnwire.ids import ClientId, PromptId
 from turnwire.limits import KiB, Limits
-from turnwire.runtime.session import STATE, Place
-from turnwire.testing.faults import Delay, Fail
+from turnwire.runtime.session import STATE, Barrier
+from turnwire.session import effects as fx
+from turnwire.session import events as ev
+from turnwire.session.inputs import AgentPieces, AnyInput, Attach, Cancel, RemovePrompt
+from turnwire.session.queue import Accepted
+from turnwire_testing.faults import Delay, Fail
 
 pytestmark = pytest.mark.anyio
 
@@ -36,14 +36,14 @@ async def rigs() -> AsyncGenerator[Rigs]:
 # -- S1, S2: the order ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("G2")
+@pytest.mark.guarantee("G2")
 async def test_a_prompt_is_stored_then_shown_then_answered_then_done(rigs: Rigs) -> None:
     rig = await rigs.open()
     await rig.submit(prompt("hello"))
     assert rig.journal == ["append 3", "stored", "publish 3", "perform AskAgent", "answered"]
 
 
-@pytest.mark.requirement("G2")
+@pytest.mark.guarantee("G2")
 async def test_nothing_is_shown_answered_or_done_while_the_log_has_not_stored_it(rigs: Rigs) -> None:
     stored = anyio.Event()
     rig = await rigs.open(Delay(at=2, until=stored))
@@ -120,7 +120,7 @@ async def test_a_refused_word_of_the_agent_is_reported_and_skipped(
 # -- S4: the log is the truth --------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("G7")
+@pytest.mark.guarantee("G7")
 async def test_clients_hear_that_the_log_failed_and_nothing_has_changed(rigs: Rigs) -> None:
     rig = await rigs.open(Fail(call="append", at=2, error=DOWN))
     with pytest.raises(LogFull):
@@ -213,7 +213,7 @@ async def test_a_client_that_came_during_a_retry_is_refused_when_the_loop_ends(r
 # -- who comes and goes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("G8")
+@pytest.mark.guarantee("G8")
 async def test_a_submitter_that_leaves_takes_nothing_with_it(rigs: Rigs) -> None:
     stored = anyio.Event()
     rig = await rigs.open(Delay(at=2, until=stored))
@@ -324,7 +324,6 @@ async def test_time_of_the_last_work_is_taken_from_the_clock(rigs: Rigs) -> None
     assert rig.session.busy_at == 7
 
 
-@pytest.mark.requirement("R9")
 async def test_a_cancel_is_decided_while_thousands_of_updates_wait(rigs: Rigs) -> None:
     rig = await rigs.open(limits=Limits(agent_inputs=16, batch_inputs=1024, page_bytes=64 * KiB))
     rig.session.inbox.put(ready())
@@ -341,7 +340,6 @@ async def test_a_cancel_is_decided_while_thousands_of_updates_wait(rigs: Rigs) -
     assert fx.CancelAgent(PromptId("p1"), ev.CancelRung.NOTIFY) in rig.effects
 
 
-@pytest.mark.requirement("R9")
 async def test_others_get_a_turn_between_batches_also_when_the_log_stores_without_a_pause(rigs: Rigs) -> None:
     rig = await rigs.open(limits=Limits(batch_inputs=16))
     rig.session.inbox.put(ready())
@@ -370,7 +368,6 @@ async def test_pieces_in_one_input_are_stored_and_shown_as_one_event_each(rigs: 
 # -- S6: a place ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R94")
 async def test_a_place_is_reached_when_what_is_before_it_is_seen_and_knows_where_it_is(rigs: Rigs) -> None:
     stored = anyio.Event()
     rig = await rigs.open(Delay(at=2, until=stored))
@@ -383,7 +380,7 @@ async def test_a_place_is_reached_when_what_is_before_it_is_seen_and_knows_where
     rig.session.inbox.ask(prompt("hello"))
     for text in ("a", "b"):
         rig.says(text)
-        rig.session.inbox.put(Place(look))
+        rig.session.inbox.put(Barrier(look))
     await rig.quiet()
     assert reached == []
     stored.set()
@@ -399,7 +396,7 @@ async def test_a_place_waits_until_the_log_has_taken_what_is_before_it(rigs: Rig
     reached: list[int] = []
     rig.session.inbox.put(ready())
     rig.says("a")
-    rig.session.inbox.put(Place(reached.append))
+    rig.session.inbox.put(Barrier(reached.append))
     await rig.quiet()
     assert reached == []
     await rig.retry()

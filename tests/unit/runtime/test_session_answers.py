@@ -1,4 +1,4 @@
-"""A prompt's client is told before its agent is asked (S5), whatever happens in between."""
+"""A prompt's client is notified before its agent is called (S5), whatever happens in between."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import anyio
 import pytest
 from tests.support.driving import open_world, prompt
 
-from turnwire.core import events as ev
-from turnwire.core.inputs import Cancel, Close
 from turnwire.ids import PromptId, SessionId
 from turnwire.log import MemoryEventLog
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire.session import events as ev
+from turnwire.session.inputs import Cancel, Close
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
 S1 = SessionId("s1")
 
 
-@pytest.mark.requirement("R57", "G2")
+@pytest.mark.guarantee("G2")
 async def test_the_agent_is_not_asked_before_the_client_was_told() -> None:
     async with open_world(MemoryEventLog()) as world:
         await world.until_kind(ev.AgentStarted)

@@ -1,4 +1,4 @@
-"""The inbox: one order, two bounds, and nothing taken is dropped."""
+"""The inbox: one order, two bounds, and no accepted input is dropped."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from turnwire.core.events import CancelRung
-from turnwire.core.inputs import AgentPieces, Attach, Cancel, DeadlinePassed, Detach
 from turnwire.errors import LimitExceeded, LogUnavailable, SessionClosed
 from turnwire.ids import ClientId, PromptId
 from turnwire.limits import Limits
-from turnwire.runtime.session import Entry, Inbox, Place
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire.runtime.session import Barrier, Entry, Inbox
+from turnwire.session.events import CancelRung
+from turnwire.session.inputs import AgentPieces, Attach, Cancel, DeadlinePassed, Detach
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ def wish(number: int) -> Attach:
 
 
 def times(batch: list[Entry]) -> list[int]:
-    return [given.at for given, _ in batch if not isinstance(given, Place)]
+    return [given.at for given, _ in batch if not isinstance(given, Barrier)]
 
 
 async def test_inputs_of_agent_and_clients_come_out_in_one_order() -> None:
@@ -136,7 +136,6 @@ async def test_everybody_may_leave_at_once() -> None:
     assert left == list(range(100))
 
 
-@pytest.mark.requirement("R9")
 async def test_a_cancel_gets_in_while_the_agent_floods() -> None:
     inbox = Inbox(LIMITS)
     for number in range(1000):

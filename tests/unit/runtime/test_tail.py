@@ -1,17 +1,17 @@
-"""The ring: bounded, shared, and ignorant of its readers; it knows who took part before it begins."""
+"""The ring: bounded, shared, and independent of its readers; it knows the participants from before its start."""
 
 from __future__ import annotations
 
 import anyio
 import pytest
 
-from turnwire.core import events as ev
-from turnwire.core.codec import encode_all
-from turnwire.core.parties import Parties, Prompter
 from turnwire.ids import AgentSessionId, Epoch, PromptId
 from turnwire.limits import KiB, Limits
+from turnwire.projections.parties import Parties, Prompter
 from turnwire.runtime.tail import Tail
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire.session import events as ev
+from turnwire.session.codec import encode_all
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -83,7 +83,6 @@ def test_a_log_that_is_further_starts_the_ring_over_behind_it() -> None:
     assert tail.frames(9, MANY, MUCH) == bodies(10, 11)
 
 
-@pytest.mark.requirement("R100")
 def test_what_the_ring_drops_leaves_who_prompted_the_turns_that_are_open() -> None:
 
     def accepted(number: int) -> ev.AnyEvent:

@@ -1,4 +1,4 @@
-"""A guard in front of an application that says who came in, and requests for it by hand."""
+"""A guard in front of an application that reports the authenticated caller, and raw requests for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnwire.server.access.rates import Failures, request_buckets
 from turnwire.server.access.token_file import TokenFile
 from turnwire.server.access.tokens import Tokens
 from turnwire.server.settings.declared import Settings
-from turnwire.testing import ManualClock
+from turnwire_testing import ManualClock
 
 GIVEN = "an-operators-own-token"
 HERE = "http://127.0.0.1:4170"
@@ -32,7 +32,7 @@ PUBLIC = [
 
 @dataclass
 class GuardedApp:
-    """A guard in front of an application that says who came in."""
+    """A guard in front of an application that reports the authenticated caller."""
 
     settings: Settings = field(default_factory=lambda: Settings(allow_origin=(PAGE,), allow_host=("tw.example",)))
     limits: Limits = field(default_factory=Limits)
@@ -84,7 +84,7 @@ class GuardedApp:
 
 
 class Answer:
-    """What was sent."""
+    """The sent response."""
 
     def __init__(self, sent: list[Message]) -> None:
         self.sent = sent

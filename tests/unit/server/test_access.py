@@ -1,4 +1,4 @@
-"""Where a daemon listens, where sessions work, and what is written down about changes."""
+"""A daemon's addresses, the folders of sessions, and the audit of changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnwire.server.access.identity import Identity, Role, audit
 from turnwire.server.access.origins import check_bind, is_loopback
 from turnwire.server.daemon.creation import check_cwd
 
-pytestmark = pytest.mark.requirement("G13")
+pytestmark = pytest.mark.guarantee("G13")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost", "LocalHost."])

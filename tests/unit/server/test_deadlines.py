@@ -1,4 +1,4 @@
-"""One timer for many: nobody is asked early, everybody is asked, and whoever wants no more is asked no more."""
+"""One timer for many: no callback runs early, every one runs, and removed ones run no more."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 from turnwire.server.daemon import deadlines
 from turnwire.server.daemon.deadlines import Deadlines
-from turnwire.testing.patience import WAIT_S
+from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
 
 class Asked:
-    """Wants to be asked again, so many times."""
+    """Requests a number of further calls."""
 
     def __init__(self, times: int, after_s: float, done: anyio.Event) -> None:
         self.due = asyncio.get_running_loop().time() + after_s

@@ -15,9 +15,9 @@ from turnwire.server.access.login import PAGE, PAGE_HEADERS, LinksInMemory, Logi
 from turnwire.server.access.origins import Host
 from turnwire.server.access.token_file import TokenFile
 from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, Tokens
-from turnwire.testing import ManualClock
+from turnwire_testing import ManualClock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
+pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
 
 GIVEN = "an-operators-own-token"
 BASE = "http://127.0.0.1:4170"
@@ -29,7 +29,7 @@ class Rig:
     def __init__(self, path: Path | None = None) -> None:
         self.clock = ManualClock()
         self.tokens = Tokens(TokenFile(path, self.clock), self.clock, GIVEN)
-        self.login = Login(self.tokens, self.clock, LinksInMemory(self.clock))
+        self.login = Login(self.tokens, LinksInMemory(self.clock))
 
     async def code(self, who: Identity | None = None) -> str:
         link = await self.login.login_link(BASE, who)

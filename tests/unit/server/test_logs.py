@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import pytest
-import uvicorn
 
 from turnwire.server.telemetry.logs import configure_logging
 
@@ -22,8 +21,7 @@ Write = Callable[..., io.StringIO]
 @pytest.fixture
 def configured() -> Iterator[Write]:
     """Configures logging into a buffer; afterwards everything is as it was."""
-    names = ("turnwire", "uvicorn", "uvicorn.error", "uvicorn.access")
-    loggers = [logging.getLogger(), *map(logging.getLogger, names)]
+    loggers = [logging.getLogger(), logging.getLogger("turnwire")]
     before = [(each, list(each.handlers), each.level, each.propagate, each.disabled) for each in loggers]
 
     def configure(
@@ -100,9 +98,11 @@ def test_the_members_of_a_group_are_told(configured: Write) -> None:
 
 def test_text_is_one_line_that_nobody_can_forge(configured: Write) -> None:
     stream = configured("text")
-    logger.info("said %s", "x\n2026 error turnwire: forged\x1b[2J", extra={"event": "said", "who": "a b"})
+    logger.info("said %s", "x\n2026 error turnwire: forged\x1b[2J\u202e", extra={"event": "said", "who": "a b"})
     [line] = stream.getvalue().splitlines()
-    assert line.endswith(r"info    turnwire.test: said x\n2026 error turnwire: forged\x1b[2J event=said who='a b'")
+    assert line.endswith(
+        r"info    turnwire.test: said x\n2026 error turnwire: forged\x1b[2J⟨U+202E⟩ event=said who='a b'"
+    )
 
 
 def test_text_shows_the_stack_below_the_line(configured: Write) -> None:
@@ -118,7 +118,7 @@ def test_text_shows_the_stack_below_the_line(configured: Write) -> None:
     assert "  KeyError: 'inner'" in lines
 
 
-@pytest.mark.requirement("G13")
+@pytest.mark.guarantee("G13")
 @pytest.mark.parametrize("format", ["text", "json"])
 @pytest.mark.parametrize(
     ("message", "extra"),
@@ -160,28 +160,13 @@ def test_harmless_words_are_left_alone(configured: Write) -> None:
     assert (line["message"], line["token_id"], line["cookies"]) == ("no cookie, so refused", "k3y", 2)
 
 
-def test_the_level_is_for_our_loggers_and_the_servers(configured: Write) -> None:
+def test_the_level_is_for_our_loggers(configured: Write) -> None:
     stream = configured(level="debug")
-    for name in ("turnwire.a", "uvicorn.error"):
-        logging.getLogger(name).debug(name)
-    logging.getLogger("hpack").debug("a header")
-    logging.getLogger("hpack").warning("a warning")
+    logging.getLogger("turnwire.a").debug("turnwire.a")
+    logging.getLogger("websockets").debug("a header")
+    logging.getLogger("websockets").warning("a warning")
     messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
-    assert messages == ["turnwire.a", "uvicorn.error", "a warning"]
-
-
-def test_access_logs_are_off(configured: Write) -> None:
-    stream = configured(level="debug")
-    logging.getLogger("uvicorn.access").info("GET /?token=x")
-    assert stream.getvalue() == ""
-
-
-def test_uvicorn_keeps_to_our_lines(configured: Write) -> None:
-    stream = configured()
-    uvicorn.Config(lambda: None, log_config=None)
-    logging.getLogger("uvicorn.error").info("one")
-    logging.getLogger("uvicorn.access").info("two")
-    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["one"]
+    assert messages == ["turnwire.a", "a warning"]
 
 
 def test_a_second_configuration_replaces_the_first(configured: Write) -> None:

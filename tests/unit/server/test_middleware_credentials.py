@@ -9,11 +9,12 @@ from tests.unit.server.middleware_app import GIVEN, HERE, PAGE, GuardedApp, Head
 
 from turnwire.limits import Limits
 from turnwire.server.access.identity import ANYBODY, Identity, Role
+from turnwire.server.access.login import KEY_PROTOCOL, PAGE_KEY, split
 from turnwire.server.access.middleware import STRANGER
 from turnwire.server.access.tokens import OPERATOR_TOKEN_ID
 from turnwire.server.settings.declared import Settings
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
+pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
 
 
 async def test_headers_that_are_too_large_are_refused_first() -> None:
@@ -24,15 +25,13 @@ async def test_headers_that_are_too_large_are_refused_first() -> None:
     assert (await guarded.ask(headers=[("X-Long", "x" * 512)])).status == 200
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["token=x", "a=b&access_token=x", "Token=x", "%74oken=x", "x=tw_0123456789ab_0123456789abcdef", "token"],
-)
-async def test_a_secret_in_the_url_is_refused_with_what_to_do(query: str) -> None:
-    answer = await GuardedApp().ask(query=query)
-    assert (answer.status, answer.problem["code"]) == (400, "bad_request")
-    assert "Authorization" in answer.problem["detail"]
-    assert "0123456789abcdef" not in answer.sent[1]["body"].decode()
+async def test_a_secret_in_the_url_is_refused_with_what_to_do() -> None:
+    known = "x=tw_0123456789ab_0123456789abcdef"
+    for query in ("token=x", "a=b&access_token=x", "Token=x", "%74oken=x", known, "token"):
+        answer = await GuardedApp().ask(query=query)
+        assert (answer.status, answer.problem["code"]) == (400, "bad_request"), query
+        assert "Authorization" in answer.problem["detail"]
+        assert "0123456789abcdef" not in answer.sent[1]["body"].decode()
 
 
 async def test_another_query_is_left_alone() -> None:
@@ -47,10 +46,10 @@ async def test_a_missing_credential_is_asked_for() -> None:
     assert int(answer.headers["content-length"]) == len(answer.sent[1]["body"])
 
 
-@pytest.mark.parametrize("value", ["Bearer", "Bearer ", "Bearer wrong", "Basic YTpi", GIVEN, f"Bearer{GIVEN}", ""])
-async def test_a_wrong_credential_is_refused(value: str) -> None:
-    answer = await GuardedApp().ask(headers=[("Authorization", value)], token=None)
-    assert (answer.status, answer.problem["code"]) == (401, "unauthenticated")
+async def test_a_wrong_credential_is_refused() -> None:
+    for value in ("Bearer", "Bearer ", "Bearer wrong", "Basic YTpi", GIVEN, f"Bearer{GIVEN}", ""):
+        answer = await GuardedApp().ask(headers=[("Authorization", value)], token=None)
+        assert (answer.status, answer.problem["code"]) == (401, "unauthenticated"), value
 
 
 async def test_the_application_learns_who_came_in() -> None:
@@ -64,21 +63,17 @@ async def test_the_application_learns_who_came_in() -> None:
     ]
 
 
-@pytest.mark.parametrize(("method", "path"), [("GET", "/health"), ("HEAD", "/health"), ("POST", "/login")])
-@pytest.mark.parametrize("token", [None, "wrong"])
-async def test_a_public_route_needs_no_credential_and_knows_nobody(
-    method: str, path: str, token: str | None
-) -> None:
+async def test_a_public_route_needs_no_credential_and_ignores_a_wrong_one() -> None:
     guarded = GuardedApp()
-    assert (await guarded.ask(method, path, token=token)).status == 200
-    assert guarded.seen == [STRANGER]
+    for method, path in (("GET", "/health"), ("HEAD", "/health"), ("POST", "/login")):
+        for token in (None, "wrong"):
+            assert (await guarded.ask(method, path, token=token)).status == 200, (method, path)
+    assert guarded.seen == [STRANGER] * 6
 
 
-@pytest.mark.parametrize(
-    ("method", "path"), [("POST", "/health"), ("GET", "/health/"), ("GET", "/page/a/b"), ("GET", "/nowhere")]
-)
-async def test_what_is_not_in_the_table_is_not_public(method: str, path: str) -> None:
-    assert (await GuardedApp().ask(method, path, token=None)).status == 401
+async def test_a_path_or_method_that_is_not_declared_public_needs_a_credential() -> None:
+    for method, path in (("POST", "/health"), ("GET", "/health/"), ("GET", "/page/a/b"), ("GET", "/nowhere")):
+        assert (await GuardedApp().ask(method, path, token=None)).status == 401, (method, path)
 
 
 async def test_a_socket_needs_a_credential_on_a_public_path_too() -> None:
@@ -96,7 +91,8 @@ async def test_without_credentials_everybody_is_anybody_but_pages_of_others_are_
 
 async def logged_in(guarded: GuardedApp, *headers: tuple[str, str], name: str = "turnwire_4170") -> Headers:
     _, secret = await guarded.tokens.issue("page", Role.OWNER, kind="login")
-    return [("Cookie", f"other=1; {name}={secret}"), *headers]
+    cookie, key = split(secret)
+    return [("Cookie", f"other=1; {name}={cookie}"), (PAGE_KEY, key), *headers]
 
 
 @pytest.mark.parametrize("header", [("Origin", HERE), ("Sec-Fetch-Site", "same-origin"), ("Origin", PAGE)])
@@ -116,6 +112,28 @@ async def test_a_cookie_alone_reads_and_changes_nothing(headers: Headers) -> Non
         assert (await guarded.ask(method, headers=cookies, token=None)).status == 403
     denied = await guarded.ask(kind="websocket", headers=cookies, token=None)
     assert denied.sent == [{"type": "websocket.close", "code": 1008}]
+
+
+async def test_a_cookie_without_its_page_key_is_nothing() -> None:
+    guarded = GuardedApp()
+    cookie, key, own = await logged_in(guarded, ("Origin", HERE))
+    for keys in ([], [(PAGE_KEY, "")], [(PAGE_KEY, "A" * len(key[1]))], [(PAGE_KEY, key[1][:-1])]):
+        assert (await guarded.ask("POST", headers=[cookie, own, *keys], token=None)).status == 401
+    assert (await guarded.ask("POST", headers=[key, own], token=None)).status == 401, "nor is the key alone"
+    assert guarded.seen == []
+    assert (await guarded.ask("POST", headers=[cookie, key, own], token=None)).status == 200
+
+
+async def test_a_websocket_shows_the_page_key_as_a_subprotocol() -> None:
+    guarded = GuardedApp()
+    cookie, key, own = await logged_in(guarded, ("Origin", HERE))
+    for protocols in ("acp", f"{KEY_PROTOCOL}wrong"):
+        offered = ("Sec-WebSocket-Protocol", protocols)
+        denied = await guarded.ask(kind="websocket", headers=[cookie, own, offered], token=None)
+        assert denied.sent == [{"type": "websocket.close", "code": 1008}]
+    offered = ("Sec-WebSocket-Protocol", f"acp, {KEY_PROTOCOL}{key[1]}")
+    await guarded.ask(kind="websocket", headers=[cookie, own, offered], token=None)
+    assert [each.name for each in guarded.seen] == ["page"]
 
 
 async def test_a_cookie_of_another_port_or_of_nobody_is_refused() -> None:

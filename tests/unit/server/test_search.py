@@ -1,11 +1,12 @@
-"""Search behind a log: S1 to S4 of `turnwire.server.daemon.search`, and where in a text the words are."""
+"""Search over a log: results, the time of indexing, and the display of matches."""
 
 from __future__ import annotations
 
 import re
 import sqlite3
+import unicodedata
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +17,26 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.json import encode as to_json
 
-from turnwire.core import events as ev
-from turnwire.core.codec import encode
-from turnwire.ids import Epoch, MessageId, PermissionId, PromptId, SessionId
+from turnwire.clock import Clock, SystemClock
+from turnwire.ids import Epoch, MessageId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog, MemoryEventLog
-from turnwire.runtime.clock import Clock, SystemClock
+from turnwire.projections.view import AnyItem, Message, MessageRole, ToolCall
+from turnwire.projections.view.transcript import join_text
 from turnwire.runtime.folds import KeptViews
 from turnwire.server.daemon import search as module
 from turnwire.server.daemon.search import (
     FAILED_S,
-    MUCH,
-    QUIET_S,
-    WAITING_S,
+    PAUSE_S,
     Search,
-    fold,
     open_search,
-    snippet,
+    unmarked,
 )
 from turnwire.server.daemon.text_index import TextIndex
-from turnwire.testing import ManualClock
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire.session import events as ev
+from turnwire.session.codec import encode
+from turnwire_testing import ManualClock
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -47,12 +47,12 @@ LIMITS = Limits(page_events=16)
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search waits for as long as it takes on a busy machine."""
+    """Let a search wait without limit on a busy machine."""
     monkeypatch.setattr(module, "CATCH_UP_S", WAIT_S)
 
 
 class Hurried(SystemClock):
-    """Nobody waits."""
+    """A search that never waits."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []
@@ -85,7 +85,7 @@ def ended(prompt_id: PromptId = TURN) -> ev.AnyEvent:
 
 
 class World:
-    """A log, and a search over it that may end and come again."""
+    """A log, and a search over it that can be stopped and restarted."""
 
     def __init__(self, path: Path | None = None, clock: Clock | None = None) -> None:
         self.log: EventLog = MemoryEventLog()
@@ -110,7 +110,7 @@ class World:
             self.search = None
 
     async def happen(self, session_id: SessionId, *events: ev.AnyEvent) -> None:
-        """They are in the log, and whoever watches is told."""
+        """Append events to the log, and notify watchers."""
         known = {each.session_id: each.head for each in await self.log.sessions()}
         if session_id not in known:
             await self.log.create(session_id)
@@ -122,7 +122,7 @@ class World:
             self.search.take(session_id, events)
 
     def _accepted(self, session_id: SessionId, event: ev.AnyEvent) -> list[ev.AnyEvent]:
-        """What is asked was accepted before, once."""
+        """Add the acceptance of each prompt before it, once."""
         if not isinstance(event, ev.UserMessage) or (session_id, event.prompt_id) in self._prompts:
             return [event]
         self._prompts.add((session_id, event.prompt_id))
@@ -130,7 +130,7 @@ class World:
 
 
 async def said(search: Search, *words: str) -> set[SessionId]:
-    await search.settled()
+    await search.catch_up()
     found = await search.candidates(words)
     assert found is not None
     return found.said
@@ -186,25 +186,6 @@ async def test_what_a_message_and_a_title_become_later_is_what_is_found() -> Non
         assert await said(search, "draft") == set()
 
 
-async def test_what_a_permission_request_and_a_late_update_say_is_found_without_the_end_of_a_turn() -> None:
-    world = World()
-    async with world.searching() as search:
-        await world.happen(ONE, created(ONE), asked("go"))
-        params = Raw(to_json({"sessionId": "x", "toolCall": {"toolCallId": "t", "title": "Remove files"}}))
-        request = ev.PermissionRequested(
-            at=1,
-            request_id=PermissionId("r"),
-            agent_request_id=1,
-            method="session/request_permission",
-            params=params,
-            prompt_id=TURN,
-        )
-        await world.happen(ONE, request)
-        assert await said(search, "remove") == {ONE}
-        await world.happen(ONE, update("agent_message_chunk", None, content={"type": "text", "text": "belated"}))
-        assert await said(search, "belated") == {ONE}
-
-
 async def test_names_are_candidates_at_once_and_by_themselves_later(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     async with world.searching() as search:
@@ -214,7 +195,7 @@ async def test_names_are_candidates_at_once_and_by_themselves_later(monkeypatch:
             early = await search.candidates(["anything"])
         assert early is not None
         assert early.named == {ONE}
-        await search.settled()
+        await search.catch_up()
         for words, expected in (
             ("GRÖSSE", {ONE}),
             ("there", {ONE}),
@@ -225,7 +206,7 @@ async def test_names_are_candidates_at_once_and_by_themselves_later(monkeypatch:
             assert found is not None
             assert (found.named, found.said) == (expected, set())
         await world.happen(ONE, ev.SessionRenamed(at=1, title="Other"))
-        await search.settled()
+        await search.catch_up()
         found = await search.candidates(["größe"])
         assert found is not None
         assert found.named == set()
@@ -281,63 +262,48 @@ async def test_a_log_that_lost_its_end_and_went_on_is_read_anew(tmp_path: Path) 
         assert await said(search, "lost") == set()
 
 
-async def test_a_session_that_is_deleted_while_it_is_read_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_session_deleted_while_it_is_indexed_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
-    write = TextIndex.write
+    save = TextIndex.save
 
-    async def late_write(self: TextIndex, session_id: SessionId, *rest: Any) -> None:
+    async def late_save(self: TextIndex, session_id: SessionId, *rest: Any) -> None:
         # All of it was read before the session was deleted.
         await world.log.delete(session_id)
         assert world.search is not None
         await world.search.forget(session_id)
-        await write(self, session_id, *rest)
+        await save(self, session_id, *rest)
 
     async with world.searching() as search:
-        monkeypatch.setattr(TextIndex, "write", late_write)
+        monkeypatch.setattr(TextIndex, "save", late_save)
         await world.happen(ONE, created(ONE), asked("word"))
         assert await said(search, "word") == set()
-        monkeypatch.setattr(TextIndex, "write", write)
+        monkeypatch.setattr(TextIndex, "save", save)
         await world.happen(ONE, created(ONE), asked("new", PromptId("p2")))
         assert await said(search, "word") == set()
         assert await said(search, "new") == {ONE}
 
 
-async def test_an_index_that_cannot_be_written_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    write, failures = TextIndex.write, [sqlite3.OperationalError("disk I/O error")] * 3
-
-    async def failing(self: TextIndex, *rest: Any) -> None:
-        if failures:
-            raise failures.pop()
-        await write(self, *rest)
-
-    monkeypatch.setattr(TextIndex, "write", failing)
+async def test_index_that_fails_is_built_again_from_the_log(tmp_path: Path) -> None:
+    world = World(tmp_path / "search.db")
     async with world.searching() as search:
-        await world.happen(ONE, created(ONE), asked("word"))
+        await world.happen(ONE, created(ONE), asked("word"), ended())
         assert await said(search, "word") == {ONE}
-    assert world.hurried.slept.count(FAILED_S) == 3
-
-
-async def test_a_damaged_index_is_made_anew_from_the_log() -> None:
-    world = World()
-    async with world.searching() as search:
-        await world.happen(ONE, created(ONE), asked("word"))
-        assert await said(search, "word") == {ONE}
-        index = search._index  # pyright: ignore[reportPrivateUsage]
-        assert index is not None
-        index._connection.execute("DELETE FROM texts_data WHERE id > 10")  # pyright: ignore[reportPrivateUsage]
+        with closing(sqlite3.connect(tmp_path / "search.db")) as file:
+            file.execute("DELETE FROM texts_data WHERE id > 10")
+            file.commit()
         assert await search.candidates(["word"]) is None, "titles are searched meanwhile"
-        while index.is_damaged:
+        while (found := await search.candidates(["word"])) is None or not found.said:
             await anyio.lowlevel.checkpoint()
-        assert await said(search, "word") == {ONE}
+        assert found.said == {ONE}
+    assert FAILED_S in world.hurried.slept
 
 
-# -- when it is read -----------------------------------------------------------------------------------------
+# -- when it is indexed --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[SessionId]:
-    """The sessions that are read, one after the other."""
+    """The sessions that are indexed, in order."""
     found: list[SessionId] = []
 
     async def read_on(self: Search, index: TextIndex, session_id: SessionId, views: KeptViews) -> None:
@@ -349,113 +315,80 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[SessionId]:
     return found
 
 
-async def test_a_burst_is_read_once(reads: list[SessionId]) -> None:
-    world = World()
+async def test_turn_is_indexed_once_at_its_end(reads: list[SessionId]) -> None:
+    clock = ManualClock()
+    world = World(clock=clock)
     async with world.searching() as search:
+        clock.advance(PAUSE_S)
+        await quiet()
         await world.happen(ONE, created(ONE), asked("word"))
-        await search.settled()
+        await search.catch_up()
         reads.clear()
         for _ in range(1000):
             await world.happen(ONE, chunk("more "))
-        await anyio.wait_all_tasks_blocked()
-        assert reads == [], "what a turn says waits for its end"
+        clock.advance(PAUSE_S)
+        await quiet()
+        assert reads == []
         await world.happen(ONE, ended())
+        await quiet()
+        assert reads == [], "the worker waits a moment"
+        clock.advance(PAUSE_S)
+        await quiet()
+        assert reads == [ONE]
         assert await said(search, "more") == {ONE}
         assert reads == [ONE]
 
 
-async def test_a_search_finds_what_was_said_before_it_though_no_time_has_passed(reads: list[SessionId]) -> None:
+async def test_search_finds_a_turn_that_ended_just_now(reads: list[SessionId]) -> None:
     world = World(clock=ManualClock())
     async with world.searching() as search:
         for number in range(5):
             await world.happen(ONE, created(ONE), asked(f"word{number}", PromptId(f"p{number}")), ended())
-            await quiet()
             assert len(reads) == number
             found = await search.candidates([f"word{number}"])
             assert found is not None
             assert (found.said, found.named) == ({ONE}, set())
         assert await search.candidates(["absent"])
-        assert len(reads) == 5, "one that finds nothing new reads nothing"
+        assert len(reads) == 5
 
 
-async def test_turns_are_read_when_there_have_been_none_for_a_moment(reads: list[SessionId]) -> None:
-    clock = ManualClock()
-    world = World(clock=clock)
-    async with world.searching():
-        await world.happen(ONE, created(ONE))
-        await clock.wait_for_sleepers(1)
-        for number in range(8):
-            await world.happen(ONE, asked("word", PromptId(f"p{number}")), ended(PromptId(f"p{number}")))
-            clock.advance(QUIET_S)
-            await quiet()
-            assert clock.sleepers == 1, "they share one timer"
-            assert reads == []
-        clock.advance(QUIET_S)
-        await quiet()
-        assert reads == [ONE]
-        assert clock.sleepers == 0
+async def test_update_outside_of_a_turn_is_indexed() -> None:
+    world = World()
+    async with world.searching() as search:
+        await world.happen(ONE, created(ONE), asked("go"), ended())
+        await world.happen(ONE, update("agent_message_chunk", None, content={"type": "text", "text": "belated"}))
+        assert await said(search, "belated") == {ONE}
 
 
-async def test_turns_that_never_pause_are_read_now_and_then(reads: list[SessionId]) -> None:
-    clock = ManualClock()
-    world = World(clock=clock)
-    async with world.searching():
-        await world.happen(ONE, created(ONE))
-        await clock.wait_for_sleepers(1)
-        while not reads:
-            await world.happen(ONE, ended())
-            clock.advance(QUIET_S)
-            await quiet()
-        assert clock.monotonic() == WAITING_S
-
-
-async def test_much_that_waits_is_read_without_waiting_for_time(reads: list[SessionId]) -> None:
-    world = World(clock=ManualClock())
-    async with world.searching():
-        for session_id in (ONE, TWO):
-            await world.happen(session_id, *[ended()] * (MUCH // 2 - 1))
-        await quiet()
-        assert reads == []
-        await world.happen(TWO, ended(), ended())
-        with anyio.fail_after(WAIT_S):
-            while sorted(reads) != [ONE, TWO]:
-                await anyio.lowlevel.checkpoint()
-
-
-async def test_a_search_does_not_wait_for_what_the_index_lacked_at_the_start(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_search_is_not_delayed_by_an_index_that_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(clock=ManualClock())
     old = [SessionId(f"s{number}") for number in range(50)]
     for name in old:
         await world.happen(name, created(name), asked("word"))
-    write, let = TextIndex.write, anyio.Semaphore(3)
+    save, let = TextIndex.save, anyio.Semaphore(3)
 
     async def held(self: TextIndex, session_id: SessionId, *rest: Any) -> None:
         if session_id in old:
             await let.acquire()
-        await write(self, session_id, *rest)
+        await save(self, session_id, *rest)
 
-    monkeypatch.setattr(TextIndex, "write", held)
+    monkeypatch.setattr(TextIndex, "save", held)
     async with world.searching() as search:
-        with anyio.fail_after(WAIT_S):
-            while let.value:
-                await anyio.lowlevel.checkpoint()
+        monkeypatch.setattr(module, "CATCH_UP_S", 0.05)
         await world.happen(ONE, created(ONE), asked("word"))
-        let.release()
         found = await search.candidates(["word"])
         assert found is not None
-        assert ONE in found.said
-        assert len(found.said) < 10
-        assert found.named, "those that are not read yet may have it in their names"
+        assert ONE in found.said, "the newest comes first"
+        assert 1 < len(found.said) < 10
+        assert found.named, "sessions that are pending may have it in their names"
         for _ in old:
             let.release()
         assert await said(search, "word") == {ONE, *old}
-        assert not any(map(world.views.has, old)), "their views are not kept: nobody has asked for them"
+        assert not any(map(world.views.has, old)), "views that nobody asked for are not cached"
         assert world.views.has(ONE)
 
 
-async def test_a_search_that_comes_before_anything_is_read_does_not_wait() -> None:
+async def test_search_before_the_worker_runs_does_not_wait() -> None:
     world = World()
     await world.happen(ONE, created(ONE, "named"), asked("word"))
     with anyio.fail_after(WAIT_S):
@@ -464,6 +397,19 @@ async def test_a_search_that_comes_before_anything_is_read_does_not_wait() -> No
             found = await search.candidates(["word"])
     assert found is not None
     assert (found.said, found.named) == (set(), {ONE})
+
+
+async def test_session_that_another_node_wrote_to_is_indexed() -> None:
+    world = World()
+    async with world.searching() as search:
+        watched, world.search = world.search, None
+        await world.happen(ONE, created(ONE), asked("remote"))
+        search.grown({ONE: 2})
+        assert await said(search, "remote") == {ONE}
+        await world.happen(TWO, created(TWO), asked("unnoticed"))
+        search.missed()
+        assert await said(search, "unnoticed") == {TWO}
+        world.search = watched
 
 
 # -- against a search without an index -----------------------------------------------------------------------
@@ -481,12 +427,17 @@ SAYING = st.one_of(
 )
 
 
+def fold(word: str) -> str:
+    parts = unicodedata.normalize("NFD", word.lower())
+    return "".join(each for each in parts if not unicodedata.combining(each))
+
+
 def tokens(text: str) -> list[str]:
     return [fold(each) for each in re.findall(r"[^\W_]+", text)]
 
 
 def has(text: str, words: Sequence[str]) -> bool:
-    """What T2 says, in the plainest way."""
+    """Return the result of T2, computed in the simplest way."""
     found = tokens(text)
     wanted = [tokens(each) for each in words]
     if not any(wanted):
@@ -503,6 +454,14 @@ def has(text: str, words: Sequence[str]) -> bool:
         if phrase and not any(fits(start) for start in range(len(found))):
             return False
     return True
+
+
+def text_of(item: AnyItem) -> str:
+    if isinstance(item, ToolCall):
+        return item.title or ""
+    if isinstance(item, Message) and item.role is not MessageRole.THOUGHT:
+        return join_text(item.content)
+    return ""
 
 
 @settings(max_examples=60, deadline=None)
@@ -531,69 +490,28 @@ async def _compare(path: Path, lives: list[list[tuple[SessionId, ev.AnyEvent]]],
                 await world.happen(session_id, ended())
             views = {each: (await KeptViews(world.log, LIMITS).newest(each))[0] for each in (ONE, TWO)}
             for words in searches:
-                plain = {
-                    each
-                    for each, view in views.items()
-                    for item in view.items
-                    if has(module._text(item)[1], words)  # pyright: ignore[reportPrivateUsage]
-                }
+                plain = {each for each, view in views.items() for item in view.items if has(text_of(item), words)}
                 assert await said(search, *words) == plain
-                assert set(await search.matches(words, [ONE, TWO])) == plain
+                matches = await search.matches(words, [ONE, TWO])
+                assert {each for each, found in matches.items() if found} == plain
 
 
-# -- where the words are -------------------------------------------------------------------------------------
-
-
-def marked(text: str, *words: str) -> str:
-    """The snippet with brackets around its words, read as JavaScript reads it."""
-    shown, marks = snippet(text, words)
-    units = shown.encode("utf-16-le")
-    assert marks == sorted(marks)
-    for start, end in reversed(marks):
-        units = b"".join(
-            (
-                units[: 2 * start],
-                "[".encode("utf-16-le"),
-                units[2 * start : 2 * end],
-                "]".encode("utf-16-le"),
-                units[2 * end :],
-            )
-        )
-    return units.decode("utf-16-le")
+# -- snippets ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "expected"),
+    ("marked", "snippet", "marks"),
     [
-        ("the parser has a bug", ["bug", "pars"], "the [parser] has a [bug]"),
-        ("the parsers", ["parser", "the"], "[the] parsers"),
-        ("Größe und GRÖẞE", ["größ"], "[Größe] und [GRÖẞE]"),
-        ("re\u0301sume\u0301 resume", ["résumé"], "[re\u0301sume\u0301] [resume]"),
-        ("\U0001f600 smile \U0001f600 word", ["word"], "\U0001f600 smile \U0001f600 [word]"),
-        ("two\n\n  lines\twith  room", ["lines", "room"], "two [lines] with [room]"),
-        ("foo-bar and foo bar", ["foo-bar"], "[foo]-[bar] and [foo] [bar]"),
-        ("<b>bold</b>", ["bold"], "<b>[bold]</b>"),
-        ("nothing here", ["absent"], "nothing here"),
-        ("", ["x"], ""),
+        ("the \1parser\2 has a \1bug\2", "the parser has a bug", [(4, 10), (17, 20)]),
+        ("\U0001f600 \1word\2", "\U0001f600 word", [(3, 7)]),
+        ("two\n\n \1lines\2\twith", "two lines with", [(4, 9)]),
+        ("nothing", "nothing", []),
+        ("", "", []),
+        ("x" * 500 + " \1word\2", "…" + "x" * 119 + " word", [(121, 125)]),
+        ("\1" + "x" * 500 + "\2", "x" * 240, [(0, 240)]),
     ],
 )
-def test_a_snippet_marks_the_words(text: str, words: list[str], expected: str) -> None:
-    assert marked(text, *words) == expected
-
-
-def test_a_snippet_of_a_long_text_is_the_part_with_the_most_of_the_words() -> None:
-    filler = "lorem ipsum dolor sit amet " * 20
-    text = f"one {filler} one with two {filler} two {filler}"
-    shown = marked(text, "one", "two")
-    assert "[one] with [two]" in shown
-    assert shown.startswith("…")
-    assert shown.endswith("…")
-    assert len(shown) < 200
-
-
-def test_a_snippet_of_one_endless_word_is_short() -> None:
-    shown, _ = snippet("x" * 100_000, ["x"])
-    assert len(shown) < 200
-    shown, marks = snippet("word " * 100_000, ["word"])
-    assert len(shown) < 200
-    assert len(marks) > 10
+def test_snippet_is_short_and_marks_count_utf16_units(
+    marked: str, snippet: str, marks: list[tuple[int, int]]
+) -> None:
+    assert unmarked(marked) == (snippet, marks)

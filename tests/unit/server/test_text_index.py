@@ -1,4 +1,4 @@
-"""The text index, in memory and in a file: T1 to T3 of `turnwire.server.daemon.text_index`."""
+"""The text index, in memory and in a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from turnwire.ids import ChildId, Epoch, PromptId, SessionId
 from turnwire.server.daemon import text_index
-from turnwire.server.daemon.text_index import FORM, Text, TextIndex
+from turnwire.server.daemon.text_index import VERSION, Text, TextIndex
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ async def opened(path: Path | None) -> AsyncGenerator[TextIndex]:
 
 async def say(index: TextIndex, session_id: SessionId, *texts: str, offset: int = 9) -> None:
     rows = [Text(place, text, "agent") for place, text in enumerate(texts, 1)]
-    await index.write(session_id, EPOCH, offset, "names", rows)
+    await index.save(session_id, EPOCH, offset, "names", rows)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ async def test_a_text_has_words_by_letters_and_digits_alone(path: Path | None, w
         await say(index, TWO, "something else")
         asked = words.split() or [words]
         assert await index.find(asked) == ({ONE} if expected else set())
-        assert (ONE in await index.texts(asked, {ONE, TWO}, 3)) is expected
+        assert bool(await index.matches(asked, ONE, 3)) is expected
 
 
 async def test_all_words_are_in_one_text(path: Path | None) -> None:
@@ -96,23 +96,26 @@ async def test_all_words_are_in_one_text(path: Path | None) -> None:
         assert await index.find([]) == set()
 
 
-async def test_the_newest_texts_of_each_session_are_given_and_no_more_than_asked_for(path: Path | None) -> None:
+async def test_newest_matches_come_first_as_marked_snippets(path: Path | None) -> None:
     async with opened(path) as index:
-        for session_id in (ONE, TWO, SessionId("three")):
-            rows = [Text(place, f"word {place}", "agent") for place in range(1, 10)]
-            rows.append(Text(10, "word of mine", "user", PromptId("p"), ChildId("c")))
-            await index.write(session_id, EPOCH, 10, "", rows)
-        found = await index.texts(["word"], [ONE, TWO, SessionId("unknown")], 3)
-        assert set(found) == {ONE, TWO}
-        assert [each.place for each in found[ONE]] == [10, 9, 8]
-        assert found[TWO][0] == Text(10, "word of mine", "user", PromptId("p"), ChildId("c"))
+        rows = [Text(number, f"word {number}", "agent") for number in range(1, 10)]
+        rows.append(Text(10, "a long " * 50 + "word of mine", "user", PromptId("p"), ChildId("c")))
+        await index.save(ONE, EPOCH, 10, "", rows)
+        await say(index, TWO, "word")
+        found = await index.matches(["word"], ONE, 3)
+        assert [each.event_id for each in found] == [10, 9, 8]
+        assert found[0]._replace(text="") == Text(10, "", "user", PromptId("p"), ChildId("c"))
+        assert found[0].text.startswith("…")
+        assert found[0].text.endswith("\1word\2 of mine")
+        assert found[1].text == "\1word\2 9"
+        assert await index.matches(["word"], SessionId("unknown"), 3) == []
 
 
-async def test_a_text_at_the_same_place_replaces_and_an_empty_one_removes(path: Path | None) -> None:
+async def test_text_of_the_same_event_is_replaced_and_an_empty_one_removes_it(path: Path | None) -> None:
     async with opened(path) as index:
         await say(index, ONE, "begun", "second")
         await say(index, ONE, "begun and finished", "")
-        assert [each.text for each in (await index.texts(["begun"], [ONE], 9))[ONE]] == ["begun and finished"]
+        assert [each.text for each in await index.matches(["begun"], ONE, 9)] == ["\1begun\2 and finished"]
         assert await index.find(["second"]) == set()
 
 
@@ -127,28 +130,19 @@ async def test_what_is_forgotten_is_not_found_and_the_others_are(path: Path | No
         assert set(index.cursors) == {TWO}
 
 
-async def test_another_epoch_is_another_session(path: Path | None) -> None:
-    async with opened(path) as index:
-        await say(index, ONE, "old word", "older")
-        await index.write(ONE, Epoch("e2"), 1, "", [Text(1, "new", "agent")])
-        assert await index.find(["old"]) == await index.find(["older"]) == set()
-        assert (index.cursors[ONE].epoch, index.cursors[ONE].offset) == ("e2", 1)
-
-
 async def test_a_write_that_fails_leaves_the_cursor_where_it_was(
-    path: Path | None, monkeypatch: pytest.MonkeyPatch
+    path: Path | None,
 ) -> None:
-    monkeypatch.setattr(text_index, "AT_ONCE", 2)
     async with opened(path) as index:
         await say(index, ONE, "word", offset=1)
         bad = [Text(place, "more", "agent") for place in range(2, 6)]
         bad[3] = bad[3]._replace(role=object())  # pyright: ignore[reportArgumentType]
         with pytest.raises(sqlite3.Error):
-            await index.write(ONE, EPOCH, 5, "", bad)
+            await index.save(ONE, EPOCH, 5, "", bad)
         assert index.cursors[ONE].offset == 1
-        await index.write(ONE, EPOCH, 5, "", [each._replace(role="agent") for each in bad])
+        await index.save(ONE, EPOCH, 5, "", [each._replace(role="agent") for each in bad])
         assert index.cursors[ONE].offset == 5
-        assert len((await index.texts(["more"], [ONE], 9))[ONE]) == 4
+        assert len(await index.matches(["more"], ONE, 9)) == 4
 
 
 def files(folder: Path) -> list[Path]:
@@ -193,25 +187,9 @@ async def test_a_file_of_another_form_is_made_anew(tmp_path: Path) -> None:
     async with opened(path) as index:
         await say(index, ONE, "word")
     with closing(sqlite3.connect(path)) as file:
-        file.execute(f"PRAGMA user_version = {FORM + 1}")
+        file.execute(f"PRAGMA user_version = {VERSION + 1}")
     async with opened(path) as index:
         assert index.cursors == {}
-
-
-async def test_an_index_that_turns_out_to_be_damaged_says_so_and_can_be_made_anew(tmp_path: Path) -> None:
-    path = tmp_path / "search.db"
-    async with opened(path) as index:
-        await say(index, ONE, *[f"word{number} " * 100 for number in range(200)])
-        with closing(sqlite3.connect(path)) as file:
-            file.execute("DELETE FROM texts_data WHERE id > 10")
-            file.commit()
-        with pytest.raises(sqlite3.DatabaseError):
-            await index.find(["word1"])
-        assert index.is_damaged
-        await index.renew()
-        assert (index.is_damaged, index.cursors) == (False, {})
-        await say(index, ONE, "word1")
-        assert await index.find(["word1"]) == {ONE}
 
 
 async def test_without_fts5_or_a_place_for_it_there_is_no_index(
@@ -229,7 +207,7 @@ async def test_without_fts5_or_a_place_for_it_there_is_no_index(
 async def test_a_very_long_text_is_found_by_its_beginning(
     path: Path | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_index, "MOST_CHARACTERS", 20)
+    monkeypatch.setattr(text_index, "MAX_CHARACTERS", 20)
     async with opened(path) as index:
         await say(index, ONE, "first " * 3 + "   last")
         assert await index.find(["first"]) == {ONE}

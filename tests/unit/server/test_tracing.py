@@ -21,16 +21,16 @@ from opentelemetry.trace import NoOpTracerProvider, StatusCode, format_span_id, 
 from tests.support.agents import HandSource
 from tests.support.driving import World, content
 
-from turnwire.core import events as ev
-from turnwire.core.inputs import Prompt
 from turnwire.errors import ConfigError, QueueFull
 from turnwire.ids import PermissionId, PromptId, SessionId
 from turnwire.limits import REMEMBERED_TOOLS
 from turnwire.log import MemoryEventLog
 from turnwire.runtime.node import open_node
 from turnwire.server.telemetry.tracing import MOST_BEGUN, TurnTrace, TurnTraces, configure_tracing
-from turnwire.testing import ManualClock
-from turnwire.testing.scripted.agent import ScriptedSource
+from turnwire.session import events as ev
+from turnwire.session.inputs import Prompt
+from turnwire_testing import ManualClock
+from turnwire_testing.scripted.agent import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +41,7 @@ HEADERS = {"traceparent": f"00-{TRACE}-{CALLER}-01", "tracestate": "vendor=1", "
 
 
 class Kept:
-    """A provider of the SDK, and the spans that ended."""
+    """A provider of the SDK, and the completed spans."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
@@ -194,7 +194,7 @@ def test_a_repeated_prompt_leaves_the_first_ones_span_alone(kept: Kept) -> None:
     assert kept.spans[1].get_span_context() == first.span.get_span_context()
 
 
-@pytest.mark.requirement("G8")
+@pytest.mark.guarantee("G8")
 def test_a_caller_that_went_away_after_acceptance_changes_nothing(kept: Kept) -> None:
     traces = TurnTraces(kept.provider)
     traces.take(S1, [accepted(traces.begin(HEADERS)), STARTED, COMPLETED])
@@ -311,7 +311,7 @@ def test_without_an_endpoint_nothing_is_exported() -> None:
 
 
 class Collector(BaseHTTPRequestHandler):
-    """Takes what is exported."""
+    """Accepts exported spans."""
 
     received: ClassVar[list[tuple[str, bytes]]] = []
 

@@ -1,4 +1,4 @@
-"""The method table: what it says about methods that differ between versions, and that it holds together."""
+"""The method table: its entries for methods that differ between versions, and its consistency."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from turnwire.agent.methods import NOTIFICATIONS as SDK_NOTIFICATIONS
 from turnwire.agent.methods import REQUESTS as SDK_REQUESTS
 from turnwire.server.acp.methods import NOTIFICATIONS as SERVER_NOTIFICATIONS
 from turnwire.server.acp.methods import ROWS as SERVER_REQUESTS
-from turnwire.testing.scripted.agent import NOTIFICATIONS as SCRIPTED_NOTIFICATIONS
-from turnwire.testing.scripted.agent import REQUESTS as SCRIPTED_REQUESTS
 from turnwire.wire.methods import (
     CANCEL_REQUEST,
     INITIALIZE,
@@ -26,6 +24,8 @@ from turnwire.wire.methods import (
     is_extension,
     served_by,
 )
+from turnwire_testing.scripted.agent import NOTIFICATIONS as SCRIPTED_NOTIFICATIONS
+from turnwire_testing.scripted.agent import REQUESTS as SCRIPTED_REQUESTS
 
 AGENTS = Part.SERVER | Part.SDK | Part.SCRIPTED
 
@@ -89,7 +89,7 @@ def test_ready_is_a_notification_under_both_its_names(name: str, version: int) -
 
 
 def test_no_method_is_listed_twice() -> None:
-    assert len(METHODS) == len({(row.name, row.version) for row in METHODS.values()}) == 80
+    assert len(METHODS) == len({(row.name, row.version) for row in METHODS.values()}) == 82
 
 
 def test_a_gate_is_advertised_by_the_side_that_handles_the_method() -> None:
@@ -108,7 +108,7 @@ def test_a_name_with_an_underscore_is_an_extension() -> None:
 @pytest.mark.parametrize(
     ("part", "kind", "handlers", "beside"),
     [
-        # What comes beside its table, a connection handles itself: these change what it does with all the others.
+        # A connection handles the methods outside of its table itself: these change its handling of all others.
         (Part.SERVER, Kind.REQUEST, SERVER_REQUESTS, {INITIALIZE}),
         (Part.SERVER, Kind.NOTIFICATION, SERVER_NOTIFICATIONS, set[str]()),
         (Part.SDK, Kind.REQUEST, SDK_REQUESTS, {INITIALIZE, SESSION_PROMPT}),

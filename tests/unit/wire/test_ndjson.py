@@ -1,4 +1,4 @@
-"""Lines out of chunks: ends, blanks, the limit and what it costs."""
+"""Lines from chunks: ends, blanks, the limit and its cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peeking: the routed fields, the accepted spellings, and what is forgiven."""
+"""Peeking: the routed fields, the accepted spellings, and the tolerated errors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,6 @@ def test_an_update_shows_its_routed_fields(update: bytes, peek: UpdatePeek) -> N
     assert peek_update(Raw(update)) == peek
 
 
-@pytest.mark.requirement("R73")
 def test_a_stop_reason_is_read_in_both_spellings() -> None:
     peek = peek_update(Raw(b'{"sessionUpdate":"state_change","state":"idle","stop_reason":"end_turn"}'))
     assert peek.stop_reason == "end_turn"
@@ -65,7 +64,6 @@ def test_a_stop_reason_is_read_in_both_spellings() -> None:
     assert peek.stop_reason == "new"
 
 
-@pytest.mark.requirement("R7")
 @pytest.mark.parametrize(
     ("ident", "value"), [(b"2", 2), (b'"2"', "2"), (b"true", None), (b"2.0", None), (b"null", None)]
 )
@@ -84,7 +82,6 @@ def test_an_optional_field_of_a_wrong_type_reads_as_absent_and_spoils_no_other()
     assert peek_update(Raw(b'{"sessionUpdate":"x","status":1,"messageId":"m"}')) == UpdatePeek("x", message_id="m")
 
 
-@pytest.mark.requirement("R4")
 def test_a_kind_nobody_knows_is_no_error_and_stays_as_it_was() -> None:
     params = Raw(b'{ "sessionId":"s", "update":{ "sessionUpdate":"_vendor_thing" , "x":[1, 2.0] } , "more":1}')
     peeked = peek_update_params(params)

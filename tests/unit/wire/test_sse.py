@@ -1,4 +1,4 @@
-"""Server-sent events: the reader's rules, one by one, and what the writer writes."""
+"""Server-sent events: the reader's rules, one by one, and the writer's output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwire.errors import FrameTooLarge, LocalProtocolError
+from turnwire.errors import LimitExceeded, LocalProtocolError
 from turnwire.wire.sse import SseEvent, SseReader, encode_comment, encode_event, in_ascii
 
 
@@ -83,16 +83,16 @@ def test_an_event_over_the_limit_ends_the_stream_after_the_events_before_it() ->
     reader = SseReader(10)
     assert reader.feed(b"data: 1234\n\ndata: 12345\n\ndata: 1\n\n") == [message("1234")]
     for _ in range(2):
-        with pytest.raises(FrameTooLarge) as caught:
+        with pytest.raises(LimitExceeded) as caught:
             reader.feed(b"data: 1\n\n")
-        assert caught.value.context == {"limit": "sse_event_bytes", "value": 10}
-    with pytest.raises(FrameTooLarge):
+        assert caught.value.context == {"limit": "frame_bytes", "value": 10}
+    with pytest.raises(LimitExceeded):
         reader.end()
 
 
 @pytest.mark.parametrize("stream", [b"data: 123456789", b"data: 12\ndata:12\n", b"x" * 11, b"\xef\xbb\xbfdata: 12"])
 def test_an_event_over_the_limit_is_noticed_before_it_ends(stream: bytes) -> None:
-    with pytest.raises(FrameTooLarge):
+    with pytest.raises(LimitExceeded):
         SseReader(10).feed(stream)
 
 

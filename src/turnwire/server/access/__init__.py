@@ -1,1 +1,1 @@
-"""Who gets in: hosts, origins, credentials, roles, rates, directories; and a record of every change. See G13."""
+"""Access control: hosts, origins, credentials, roles, rates and folders, and the audit log. See G13."""

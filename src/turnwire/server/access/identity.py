@@ -1,9 +1,9 @@
-"""Who is asking, as the credential says: a name, a role, and perhaps one session only; and the record of it.
+"""The identity of a caller, as its credential states it, and the audit record.
 
-Routes check an identity before they act, and the log calls it the author. It never comes from a body or a query:
-the access middleware sets it from the credential alone. A request or a message that may change something is
-recorded with it (`audit`), without a body, a query or a secret: the route is told by its template, and the
-credential by its id.
+An identity is a name, a role, and possibly one session. Routes check it before they act, and the log records it as
+the author. It never comes from a body or a query: the access middleware sets it from the credential alone. A
+request or a message that may change something is recorded with it (`audit`), without a body, a query or a secret:
+the record has the route's template and the credential's id.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ logger = logging.getLogger("turnwire.audit")
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 NAME_LENGTH = 64
-"""Of a method that a record tells: a client may send any name."""
+"""Maximum length of a method in a record, since a client may send any name."""
 IDENTITY = "turnwire.identity"
-"""Where the access middleware leaves the caller's identity in the ASGI scope."""
+"""The key in the ASGI scope where the access middleware stores the caller's identity."""
 
 
 class Role(StrEnum):
-    """What a credential may do. Each may do all that those before it may."""
+    """The permissions of a credential. Each role includes those before it."""
 
     OBSERVER = "observer"
-    """Reads."""
+    """May read."""
     CONTROLLER = "controller"
-    """Prompts, answers, cancels, settles, changes the queue and the agent's settings."""
+    """May prompt, answer, cancel, settle, and change the queue and the agent's settings."""
     OWNER = "owner"
-    """Makes and revokes credentials; the token of the first start."""
+    """May create and revoke credentials; the role of the token of the first start."""
 
     def covers(self, needed: Role) -> bool:
-        """Whether this role may do what `needed` may."""
+        """Return whether this role includes the permissions of `needed`."""
         return _RANK[self] >= _RANK[needed]
 
 
@@ -46,21 +46,19 @@ class Identity(NamedTuple):
     """The holder of a credential."""
 
     name: str
-    """The author of what it does, as the log tells it."""
+    """The author of the holder's actions, as recorded in the log."""
     role: Role
     session_id: SessionId | None = None
-    """The one session it may touch; none means all."""
+    """The only session that the holder may access; None for all."""
     token_id: str | None = None
-    """Which token it came from; none when the daemon runs without credentials."""
+    """The credential's id; None when the daemon runs without credentials."""
 
     def may_touch(self, session_id: SessionId) -> bool:
         return self.session_id is None or self.session_id == session_id
 
 
 ANYBODY = Identity("anybody", Role.OWNER)
-"""Who everybody is when the daemon runs without credentials."""
-PARENT = Identity("stdio", Role.OWNER)
-"""The program that started turnwire as its agent, on standard streams. It has the rights of the same user."""
+"""The identity of every caller when the daemon runs without credentials."""
 
 
 def audit(
@@ -70,13 +68,14 @@ def audit(
     status: int,
     address: str | None,
     session_id: SessionId | None = None,
+    skipped: int = 0,
 ) -> None:
-    """Record one request. `path` is the route's template, such as `/session/{session_id}/prompt`.
+    """Record one request, and the number of similar requests that were `skipped` before.
 
-    A message of ACP has its own method, such as `session/prompt`, and the status that its answer would have here.
+    `path` is the route's template, such as `/session/{session_id}/prompt`. A message of ACP is recorded with its
+    own method, such as `session/prompt`, and the status that its response would have over HTTP.
     """
-    if method in READING or identity == PARENT:
-        # A record tells users apart. The parent is the only one, and shows its user what we write to stderr.
+    if method in READING:
         return
     method = method[:NAME_LENGTH]
     logger.info(
@@ -94,5 +93,6 @@ def audit(
             "session_id": session_id,
             "status": status,
             "address": address,
+            **({"skipped": skipped} if skipped else {}),
         },
     )

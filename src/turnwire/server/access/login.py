@@ -1,10 +1,16 @@
-"""Logging in to the page: a link that works once, a link that is shared, and the cookies that they become.
+"""Logging in to the page: one-time login links, share links, and the cookies that they become.
 
-A link has a code in its fragment, which browsers send to nobody. The page behind it posts the code and gets a
-cookie. Of codes and cookies only the hashes are kept.
+A link has a code in its fragment, which browsers never send. The page at the link posts the code and gets a login.
+Only hashes of codes and logins are stored.
 
-A login link is for one browser of an owner. A share link is for those who may watch one session: it is the
-credential itself, so it opens as often as they like, until it expires or is revoked, and all of them end with it.
+Browsers send a cookie to every port of a host, so another local server sees it. So the secret of a login is split:
+the cookie has one half, and the page stores the other, its *page key*, in `localStorage`, which browsers separate
+by origin. Each request contains both (`Turnwire-Page-Key`, or a subprotocol of a WebSocket); one half is worth
+nothing.
+
+A login link is for one browser of an owner. A share link lets its users watch one session: it is the credential
+itself, so it can be opened any number of times until it expires or is revoked, and everything opened with it ends
+with it.
 """
 
 from __future__ import annotations
@@ -17,52 +23,58 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
+from turnwire.clock import Clock
 from turnwire.errors import CredentialsNotStored, LimitExceeded, LogError, Unauthenticated
 from turnwire.ids import SessionId
-from turnwire.runtime.clock import Clock
 from turnwire.server.access.identity import Identity, Role
 from turnwire.server.access.origins import Host, page_headers
 from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, Running, TokenRecord, Tokens
 
 CODE_BYTES = 32
+PAGE_KEY = "Turnwire-Page-Key"
+"""The header with the half of a login that is not in the cookie."""
+PAGE_KEY_LENGTH = 22
+"""Characters of 6 bits each: as hard to guess as the other half."""
+KEY_PROTOCOL = "turnwire.key."
+"""The prefix of a subprotocol that carries the page key: scripts cannot set headers of a WebSocket."""
 LINK_S = 600.0
 """Ten minutes: long enough to open a printed link, too short to find one later."""
 COOKIE_S = 30 * 86_400
 """Thirty days; then the page asks for a new link."""
 MOST_LINKS = 64
-"""Links that wait to be opened; the oldest is forgotten first."""
+"""Maximum number of unused links; the oldest is forgotten first."""
 NAME = "page"
-"""The author of what is done in a page."""
+"""The author of actions in a page."""
 SHARE_NAME = "share"
-"""Who watches by a share link, whoever it is. The log has it nowhere: they change nothing."""
+"""The name of every user of a share link. It never appears in the log, because these users change nothing."""
 SHARE_S = 86_400.0
-"""A day, if nobody says how long a share link is good."""
+"""The default lifetime of a share link: a day."""
 LONGEST_SHARE_S = COOKIE_S
-"""It goes through chats and mails, where it stays; for longer, a token for one session is the way."""
+"""The maximum lifetime of a share link, which remains in chats. Beyond it, use a token for the session."""
 
 
 class Link(NamedTuple):
-    """A login link that was not used yet."""
+    """An unused login link."""
 
     seconds: float
-    """How long it is still good."""
+    """The remaining lifetime."""
     granted_by: str | None
 
 
 class Links(Protocol):
-    """Where the links are that were given out and not used yet. Of each only the hash of its code is known."""
+    """Storage for unused links. Only the hash of each code is stored."""
 
     async def put(self, digest: bytes, link: Link) -> None:
-        """Keep one; beyond `MOST_LINKS` the oldest are forgotten. Raises `CredentialsNotStored`."""
+        """Store a link; beyond `MOST_LINKS` the oldest are forgotten. Raises `CredentialsNotStored`."""
         ...
 
     async def take(self, digest: bytes) -> Link | None:
-        """Use one up. Of several who ask at once one gets it. Raises `LogError`."""
+        """Remove and return a link. Only one of several concurrent callers gets it. Raises `LogError`."""
         ...
 
 
 class LinksInMemory:
-    """`Links` of one daemon."""
+    """`Links` of one daemon, in memory."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -80,33 +92,32 @@ class LinksInMemory:
 
 
 class Login:
-    """The links that are given out, and the logins they become."""
+    """Issuer of login links and share links, and of the logins that they become."""
 
-    def __init__(self, tokens: Tokens, clock: Clock, links: Links) -> None:
+    def __init__(self, tokens: Tokens, links: Links) -> None:
         self._tokens = tokens
-        self._clock = clock
         self._links = links
 
     async def login_link(self, base_url: str, who: Identity | None = None) -> str:
-        """A link that logs one browser in as owner, once. The login ends with the token of `who`.
+        """Return a link that logs one browser in as owner, once. The login ends with the token of `who`.
 
         Raises `CredentialsNotStored`.
         """
         return link_of(base_url, await self.code(who))
 
     async def code(self, who: Identity | None = None) -> str:
-        """What `link_of` makes such a link of, for who does not know yet where it leads."""
+        """Return the code for `link_of`, for callers that do not know the base URL yet."""
         code = secrets.token_urlsafe(CODE_BYTES)
         granted_by = None if who is None or who.token_id == OPERATOR_TOKEN_ID else who.token_id
         await self._links.put(_digest(code), Link(LINK_S, granted_by))
         return code
 
     async def redeem(self, code: str) -> str:
-        """The value of the cookie for a code, which is used up by this.
+        """Return the secret of a new login for a code, which can be used only once.
 
         Raises:
-            Unauthenticated: It was used, is too old, or its token was revoked.
-            CredentialsNotStored, LimitExceeded: There is no login. The code is good for another try, if it can be.
+            Unauthenticated: The code was used, is too old, or its token was revoked.
+            CredentialsNotStored, LimitExceeded: The login was not created. The code can be used again, if possible.
         """
         digest = _digest(code)
         link = await self._links.take(digest)
@@ -126,10 +137,10 @@ class Login:
         return secret
 
     async def leave(self, who: Identity, spare: Running | None = None) -> bool:
-        """End the login of `who`, and all under it but `spare`. Gives whether it was one: a token does not log out.
+        """End the login of `who`, and everything that runs under it except `spare`.
 
-        A share link is not ended: the browser forgets it, and others go on with it.
-        Raises `CredentialsNotStored`, as `Tokens.revoke` does.
+        Returns False for a token, which cannot log out. A share link is not ended: the browser forgets it, and
+        other users continue to use it. Raises `CredentialsNotStored`, as `Tokens.revoke` does.
         """
         record = None if who.token_id is None else await self._tokens.find(who.token_id)
         if record is None or record.kind == "token":
@@ -143,7 +154,7 @@ class Login:
     async def share_link(
         self, base_url: str, session_id: SessionId, lifetime_s: float, who: Identity
     ) -> tuple[TokenRecord, str]:
-        """A link by which others watch one session. It ends with the token of `who`, and not with their login.
+        """Create a link by which others watch one session. It ends with the token of `who`, not with their login.
 
         Raises `CredentialsNotStored`, `LimitExceeded`, as `Tokens.issue` does.
         """
@@ -159,35 +170,35 @@ class Login:
         return record, link_of(base_url, secret)
 
     async def shares(self, session_id: SessionId) -> list[TokenRecord]:
-        """The share links of a session that are good now, oldest first."""
+        """Return the valid share links of a session, oldest first."""
         return [
             each for each in await self._tokens.list() if each.kind == "share" and each.session_id == session_id
         ]
 
     async def end_shares(self, session_id: SessionId) -> None:
-        """Revoke all of them: another session may get the id. Raises `CredentialsNotStored`."""
+        """Revoke a session's share links: another may get its id. Raises `CredentialsNotStored`."""
         for each in await self.shares(session_id):
             await self._tokens.revoke(each.id)
 
     async def shared_s(self, code: str) -> float | None:
-        """How long the share link with this code is good; none if there is no such."""
+        """Return the remaining lifetime of the share link with this code; None if there is no such link."""
         found = await self._tokens.check(code, "share")
         record = None if found is None or found.token_id is None else await self._tokens.find(found.token_id)
         if record is None or record.expires_at is None:
             return None
-        return (record.expires_at - self._clock.now_ms()) / 1000
+        return (record.expires_at - self._tokens.now_ms()) / 1000
 
-    # -- what a link ends with -----------------------------------------------------------------------------------
+    # -- the lifetime of a link ----------------------------------------------------------------------------------
 
     async def _token_behind(self, who: Identity) -> str | None:
-        """The token of `who`, or the one that granted their login; none if it cannot be revoked."""
+        """Return the token of `who`, or the one that granted their login; None if it cannot be revoked."""
         record = None if who.token_id is None else await self._tokens.find(who.token_id)
         if record is None:
             return None
         return record.granted_by if record.kind == "login" else record.id
 
     async def _lifetime_s(self, granted_by: str | None) -> float:
-        """What a token grants does not outlive it."""
+        """Return the maximum lifetime of a grant, which does not outlive the token that granted it."""
         if granted_by is None:
             return COOKIE_S
         record = await self._tokens.find(granted_by)
@@ -195,21 +206,26 @@ class Login:
             return 0
         if record.expires_at is None:
             return COOKIE_S
-        return min(COOKIE_S, (record.expires_at - self._clock.now_ms()) / 1000)
+        return min(COOKIE_S, (record.expires_at - self._tokens.now_ms()) / 1000)
 
 
 def link_of(base_url: str, code: str) -> str:
-    """A link with a code in its fragment."""
+    """Return a link with a code in its fragment."""
     return f"{base_url.rstrip('/')}/login#{code}"
 
 
+def split(secret: str) -> tuple[str, str]:
+    """Return the halves of a login's secret: the cookie's half, and the page key."""
+    return secret[:-PAGE_KEY_LENGTH], secret[-PAGE_KEY_LENGTH:]
+
+
 def cookie_name(host: Host) -> str:
-    """One per port: browsers keep cookies by name only, and two daemons on one machine differ by port."""
+    """Return the cookie's name, one per port: browsers separate cookies by name, but not by port."""
     return "turnwire" if host.port is None else f"turnwire_{host.port}"
 
 
 def cookie(host: Host, value: str, *, is_secure: bool, path: str = "/", lifetime_s: float = COOKIE_S) -> str:
-    """The `Set-Cookie` header of a login; of a logout, with an empty value. Others below our host do not get it."""
+    """Return the `Set-Cookie` header of a login; of a logout if `value` is empty. Not for subdomains."""
     parts = [f"{cookie_name(host)}={value}", "HttpOnly", "SameSite=Strict", f"Path={path}"]
     parts.append(f"Max-Age={math.ceil(lifetime_s) if value else 0}")
     if is_secure:
@@ -230,16 +246,23 @@ def _refused() -> Unauthenticated:
 _SCRIPT = """
 const say = text => { document.getElementById("state").textContent = text; };
 const code = location.hash.slice(1);
+const place = "turnwire key " + location.pathname.replace(/[^/]*$/, "");
+const headers = {"Content-Type": "application/json"};
+if (localStorage.getItem(place)) headers["Turnwire-Page-Key"] = localStorage.getItem(place);
 history.replaceState(null, "", location.pathname);
 if (!code) say("This page needs a login link. Run turnwire login to get one.");
 else fetch("login", {
   method: "POST",
-  headers: {"Content-Type": "application/json"},
+  headers,
   body: JSON.stringify({code}),
 }).then(async reply => {
-  if (!reply.ok)
+  if (!reply.ok) {
     say("This link was used or revoked, or is too old. Run turnwire login, or ask who shared it for a new one.");
-  else if ((await fetch("./", {method: "HEAD"})).ok) location.replace("./");
+    return;
+  }
+  const key = reply.headers.get("Turnwire-Page-Key");
+  if (key) localStorage.setItem(place, key);
+  if ((await fetch("./", {method: "HEAD"})).ok) location.replace("./");
   else say("You are logged in. This browser may use the API; /docs shows it.");
 }).catch(() => say("The daemon does not answer. Is it running?"));
 """
@@ -253,11 +276,12 @@ PAGE = f"""<!doctype html>
 <script>{_SCRIPT}</script>
 </html>
 """.encode()
-"""What `GET /login` shows. It takes the code out of the address bar before anything else; then it leads on to
-the page, if there is one."""
+"""The page of `GET /login`. Its script removes the code from the address bar before anything else; then it opens
+the main page, if there is one.
+"""
 
 PAGE_HEADERS = page_headers(
     "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
     f" script-src 'sha256-{base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()}'"
 ) | {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"}
-"""Nothing but that one script runs, and it reaches nobody but us."""
+"""Headers that allow only this one script, which may connect only to this daemon."""

@@ -1,12 +1,13 @@
-"""Who gets in: what stands in front of every route and every upgrade.
+"""Access control in front of every route and every upgrade.
 
-It refuses, in this order: too large headers, a secret in the URL, a host that is not ours, a page of an origin that
-is not allowed, a missing or wrong credential, and too many requests. What passes has an `Identity` in its scope. A
-stream costs nothing here: what is sent is wrapped only for allowed pages of other origins.
+It rejects, in this order: headers that are too large, a secret in the URL, a host that is not ours, a page of an
+origin that is not allowed, a missing or wrong credential, and too many requests. A request that passes has an
+`Identity` in its scope. A stream costs nothing here: `send` is wrapped only for allowed pages of other origins.
 
-Browsers send a request wherever a page tells them to. So `Host` is checked against rebinding, `Origin` and
-`Sec-Fetch-Site` against pages of others, and a cookie alone changes nothing unless the browser says that our own
-page, or an allowed one, asks. No header stands for another: one that may come once only and comes twice is refused.
+Browsers send a request wherever a page directs them. So `Host` is checked against rebinding, `Origin` and
+`Sec-Fetch-Site` against foreign pages, and a cookie alone changes nothing unless the browser states that our own
+page, or an allowed one, sent the request. No header replaces another: a header that may occur only once is rejected
+if it occurs twice.
 """
 
 from __future__ import annotations
@@ -17,43 +18,46 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnwire.errors import BadRequest, Forbidden, HeadersTooLarge, TooManyRequests, TurnwireError, Unauthenticated
 from turnwire.ids import SessionId
 from turnwire.runtime.asyncio_mark import mark_asyncio
 from turnwire.server.access.identity import ANYBODY, IDENTITY, READING, Identity, Role
-from turnwire.server.access.login import cookie_name
+from turnwire.server.access.login import KEY_PROTOCOL, PAGE_KEY, cookie_name
 from turnwire.server.access.origins import BrowserPolicy, Host, Proxies, origin_of, parse_host, parse_origin
 from turnwire.server.access.rates import Buckets, Failures, caller_of
 from turnwire.server.access.tokens import Tokens
-from turnwire.server.paths import PathTable, own_path
 from turnwire.server.refusals import answer_entry, raw_headers, refuse_entry
 
 STRANGER = Identity("stranger", Role.OBSERVER, SessionId(""))
-"""Who calls a public route: somebody who may touch no session."""
+"""The identity of a caller of a public route, which may access no session."""
 
 OWN_SITES = frozenset({"same-origin", "none"})
-"""What `Sec-Fetch-Site` says of our own page and of an address that a person typed."""
+"""Values of `Sec-Fetch-Site` for our own page and for an address that a person typed."""
 
 _PREFLIGHT: dict[str, str] = {
     "Access-Control-Allow-Methods": "GET, HEAD, POST, PATCH, PUT, DELETE",
     "Access-Control-Allow-Headers": "Acp-Connection-Id, Acp-Protocol-Version, Acp-Session-Id, Authorization,"
-    " Content-Type, Idempotency-Key, Last-Event-ID, Prefer, Turnwire-Client-Id, Turnwire-Epoch, X-Qwen-Client-Id,"
-    " X-Qwen-Event-Epoch",
+    " Content-Type, Idempotency-Key, Last-Event-ID, Prefer, Turnwire-Client-Id, Turnwire-Epoch, Turnwire-Page-Key,"
+    " X-Qwen-Client-Id, X-Qwen-Event-Epoch",
     "Access-Control-Max-Age": "600",
 }
+
+_KEY = PAGE_KEY.lower().encode()
+_PROTOCOLS = b"sec-websocket-protocol"
 
 _ONCE = frozenset(
     {
         *(b"host", b"origin", b"authorization", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"),
-        b"access-control-request-method",
+        *(b"access-control-request-method", _KEY, _PROTOCOLS),
     }
 )
 _SECRET_NAMES = frozenset({"token", "access_token", "auth_token", "turnwire_token", "authorization", "bearer"})
 _SECRET_VALUE = re.compile(r"tw_[0-9a-f]{12}_.{16,}")
 _HEADER_EXTRA = 4
-"""Colon, space and line end of each header."""
+"""Bytes for the colon, space and line end of each header."""
 
 
 class PublicRoute(NamedTuple):
@@ -62,11 +66,11 @@ class PublicRoute(NamedTuple):
     method: str
     path: str
     logs_in: bool = False
-    """It takes one."""
+    """True if the route accepts a credential."""
 
 
 class AccessMiddleware:
-    """An ASGI application in front of another."""
+    """The ASGI middleware that controls access to an application."""
 
     def __init__(
         self,
@@ -80,14 +84,12 @@ class AccessMiddleware:
         failures: Failures,
         header_bytes: int,
     ) -> None:
-        """`public` are the routes that need no credential; whatever else there is does."""
+        """`public` lists the routes that need no credential; all others do."""
         self._app = app
         self._tokens = tokens
         self._policy = policy
         self._proxies = proxies
-        self._public: dict[str, PathTable[PublicRoute]] = {}
-        for each in public:
-            self._public.setdefault(each.method, PathTable()).add(each.path, each)
+        self._public = [(compile_path(each.path)[0], each) for each in public]
         self._header_bytes = header_bytes
         self._requests = requests
         self._failures = failures
@@ -96,13 +98,13 @@ class AccessMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        # Where the application is mounted, whoever serves it has a task for each request, and their own loop.
+        # Where the application is mounted, its host server runs each request as a task, on its own loop.
         mark_asyncio()
         shared: Mapping[str, str] = {}
         try:
             asked = read_asked(scope, self._header_bytes, self._proxies)
             if scope.get("client") and asked.address != scope["client"][0]:
-                # For the audit, and whoever else asks.
+                # For the audit and other readers of the scope.
                 scope["client"] = (asked.address, 0)
             shared = self._check_origin(asked)
             if shared and asked.preflight is not None and asked.method == "OPTIONS":
@@ -112,10 +114,12 @@ class AccessMiddleware:
         except TurnwireError as error:
             await refuse_entry(scope, receive, send, error, shared)
             return
+        if scope["type"] == "websocket" and (key := _key_in(asked.protocols)):
+            send = _accepting(send, key)
         await self._app(scope, receive, _sharing(send, shared) if shared else send)
 
     def _check_origin(self, asked: RequestOrigin) -> dict[str, str]:
-        """Refuse what another page sent. Gives the headers that let an allowed one read the answer."""
+        """Reject requests of foreign pages. Return the headers that let an allowed page read the response."""
         if not self._policy.knows(asked.host):
             raise Forbidden(
                 "this host name is not the daemon's; use its address, or start it with --allow-host for it"
@@ -129,8 +133,8 @@ class AccessMiddleware:
             return {
                 "Access-Control-Allow-Origin": asked.origin,
                 "Access-Control-Allow-Credentials": "true",
-                "Access-Control-Expose-Headers": "Acp-Connection-Id, Turnwire-Epoch, X-Qwen-Event-Epoch, Location,"
-                " Retry-After",
+                "Access-Control-Expose-Headers": "Acp-Connection-Id, Turnwire-Epoch, Turnwire-Page-Key,"
+                " X-Qwen-Event-Epoch, Location, Retry-After",
                 "Vary": "Origin",
             }
         if origin != origin_of(asked.scheme, asked.host) or asked.site not in (None, *OWN_SITES):
@@ -138,12 +142,12 @@ class AccessMiddleware:
         return {}
 
     def _public_route(self, asked: RequestOrigin) -> PublicRoute | None:
-        public = self._public.get("GET" if asked.method == "HEAD" else asked.method)
-        found = None if public is None else public.find(asked.path)
-        return None if found is None else found.value
+        method = "GET" if asked.method == "HEAD" else asked.method
+        found = (each for path, each in self._public if each.method == method and path.match(asked.path))
+        return next(found, None)
 
     def _is_opened(self, asked: RequestOrigin) -> bool:
-        """A link on some page leads to a page of ours that says nothing to strangers: the login, for example."""
+        """Return whether a link on another site was followed to a public page of ours, such as the login."""
         return asked.is_navigation and asked.method in READING and self._public_route(asked) is not None
 
     async def _identify(self, asked: RequestOrigin) -> Identity:
@@ -155,7 +159,8 @@ class AccessMiddleware:
         else:
             who = await self._authenticate(asked)
         if public is not None and public.logs_in:
-            # Others at this address must not use up the rate of somebody with a valid code; wrong ones are counted.
+            # Others at this address must not use up the rate of a caller with a valid code; wrong codes are
+            # counted.
             return who
         wait = self._requests.take(caller_of(who, asked.address))
         if wait:
@@ -170,10 +175,13 @@ class AccessMiddleware:
                 raise Unauthenticated("a credential of another scheme is not taken; send `Authorization: Bearer …`")
             found = await self._tokens.check(secret.strip())
         else:
-            secret = cookie_of(asked.cookies, cookie_name(asked.host))
-            if secret is None:
+            cookie = cookie_of(asked.cookies, cookie_name(asked.host))
+            if cookie is None:
                 raise Unauthenticated("this needs a credential; send `Authorization: Bearer …`")
-            found = await self._tokens.check(secret, "login", "share")
+            if not asked.page_key:
+                # Other servers of this host get the cookie too, so it proves nothing alone.
+                raise Unauthenticated("a login needs its page key too; send `Turnwire-Page-Key`, or log in again")
+            found = await self._tokens.check(cookie + asked.page_key, "login", "share")
             if found is not None:
                 _check_own_page(asked)
         if found is None:
@@ -183,9 +191,21 @@ class AccessMiddleware:
 
 
 def _check_own_page(asked: RequestOrigin) -> None:
-    """A browser adds the cookie to whatever it sends; a change must come from a page with a known origin."""
+    """Reject a change without a known origin, because a browser adds the cookie to every request it sends."""
     if asked.method not in READING and asked.origin is None and asked.site != "same-origin":
         raise Forbidden("a cookie alone changes nothing; send it from the page, or use a token")
+
+
+def _accepting(send: Send, key: str) -> Send:
+    """Accept with the subprotocol that carried the page key: a browser insists on one that it offered."""
+    accepted = _PROTOCOLS, f"{KEY_PROTOCOL}{key}".encode()
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "websocket.accept":
+            message = {**message, "headers": [*message.get("headers", ()), accepted]}
+        await send(message)
+
+    return sending
 
 
 def _sharing(send: Send, shared: Mapping[str, str]) -> Send:
@@ -199,11 +219,11 @@ def _sharing(send: Send, shared: Mapping[str, str]) -> Send:
     return sending
 
 
-# -- what a request says of itself ---------------------------------------------------------------------------
+# -- parsing requests ----------------------------------------------------------------------------------------
 
 
 class RequestOrigin(NamedTuple):
-    """Where a request comes from and who sends it, as it says itself."""
+    """The source and sender of a request, as its headers state them."""
 
     method: str
     path: str
@@ -211,23 +231,27 @@ class RequestOrigin(NamedTuple):
     host: Host
     origin: str | None
     site: str | None
-    """`Sec-Fetch-Site`: how a browser relates the page that asks to us."""
+    """`Sec-Fetch-Site`: the browser's relation of the requesting page to us."""
     is_navigation: bool
-    """A person opens it as a page of its own, not inside another."""
+    """True if a person opens it as a page, not embedded in another."""
     preflight: str | None
     """The method that a page of another origin wants to use."""
     authorization: str | None
     cookies: str
+    page_key: str
+    """The half of a login that is not in the cookie; empty if there is none."""
+    protocols: str
+    """`Sec-WebSocket-Protocol`: the subprotocols that a client of a WebSocket offers."""
     address: str
-    """The address it comes from, behind the proxies that are trusted; empty for a local socket."""
+    """The client's address, as reported by trusted proxies if there are any; empty for a local socket."""
 
 
 def read_asked(scope: Any, most_bytes: int, proxies: Proxies) -> RequestOrigin:
     """Read the headers.
 
     Raises:
-        HeadersTooLarge: They and the address line are longer than `most_bytes`.
-        BadRequest: No host, a header that may come once only comes twice, or a secret in the query.
+        HeadersTooLarge: The headers and the request target are longer than `most_bytes`.
+        BadRequest: No host, a header that may occur only once occurs twice, or a secret in the query.
     """
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     query: bytes = scope.get("query_string", b"")
@@ -237,11 +261,11 @@ def read_asked(scope: Any, most_bytes: int, proxies: Proxies) -> RequestOrigin:
         raise BadRequest("the request names no host; send one Host header with a name or an address")
     if query:
         _refuse_secrets(query)
-    client = scope.get("client")
+    client, protocols = scope.get("client"), once.get(_PROTOCOLS, "")
     return RequestOrigin(
-        # A socket is opened with GET, but what it is for is more than reading.
+        # A socket is opened with GET, but is used for more than reading.
         scope.get("method", "CONNECT"),
-        own_path(scope),
+        _path_below_mount(scope),
         scope.get("scheme", "http"),
         host,
         once.get(b"origin"),
@@ -250,12 +274,27 @@ def read_asked(scope: Any, most_bytes: int, proxies: Proxies) -> RequestOrigin:
         once.get(b"access-control-request-method"),
         once.get(b"authorization"),
         cookies,
+        once.get(_KEY) or _key_in(protocols),
+        protocols,
         proxies.client_of(client[0], headers) if client else "",
     )
 
 
+def _key_in(protocols: str) -> str:
+    """Return the page key among the subprotocols that a script offers; empty if there is none."""
+    offered = (each.strip() for each in protocols.split(","))
+    return next((each.removeprefix(KEY_PROTOCOL) for each in offered if each.startswith(KEY_PROTOCOL)), "")
+
+
+def _path_below_mount(scope: Any) -> str:
+    """Return the path without the prefix of a mount in another application, as Starlette's router does."""
+    path: str = scope["path"]
+    below = path.removeprefix(scope.get("root_path", ""))
+    return below if not below or below.startswith("/") else path
+
+
 def cookie_of(cookies: str, name: str) -> str | None:
-    """The value of one cookie."""
+    """Return the value of one cookie."""
     for each in cookies.split(";"):
         key, found, value = each.strip().partition("=")
         if found and key == name:
@@ -264,7 +303,7 @@ def cookie_of(cookies: str, name: str) -> str | None:
 
 
 def _pick(headers: list[tuple[bytes, bytes]], left: int) -> tuple[dict[bytes, str], str]:
-    """What is read of them, if they have no more bytes than are left."""
+    """Return the relevant headers and the cookies. Raises `HeadersTooLarge`, and `BadRequest` on a repeat."""
     once: dict[bytes, str] = {}
     cookies: list[str] = []
     twice = None
@@ -283,7 +322,7 @@ def _pick(headers: list[tuple[bytes, bytes]], left: int) -> tuple[dict[bytes, st
 
 
 def _refuse_secrets(query: bytes) -> None:
-    """A query stands in logs, histories and `Referer` headers, where no secret may be."""
+    """Reject a secret in the query, because queries end up in logs, histories and `Referer` headers."""
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
     if any(name.lower() in _SECRET_NAMES or _SECRET_VALUE.search(value) for name, value in pairs):
         raise BadRequest(

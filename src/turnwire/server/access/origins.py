@@ -1,13 +1,13 @@
-"""Where a request comes from: the host that it names, the origin of its page, its address through proxies.
+"""The source of a request: its host, the origin of its page, and its address through proxies.
 
-Here is also what each of them may be, what a page of ours may do, and where we listen. A page that a browser loaded
-from elsewhere is known by its origin; a name that was made to resolve to us (rebinding), by its host. No name is
-ever looked up: what it resolves to changes.
+This module also defines the allowed values of each, the permissions of our pages, and the addresses to listen on. A
+page that a browser loaded from elsewhere is recognised by its origin; a name that was made to resolve to us
+(rebinding), by its host. Names are never resolved, because the result changes.
 
-What a proxy says of its client is believed only if the operator trusts the proxy. Its list (`Forwarded`, RFC 7239,
-or `X-Forwarded-For`) is read from its end, where the nearest proxy has written: what is further to the left came
-with the request, and anybody may have made it up. Where the two headers tell different clients neither is believed:
-a proxy writes one of them and passes the other on.
+A proxy's statement about its client is believed only if the operator trusts the proxy. The list (`Forwarded`, RFC
+7239, or `X-Forwarded-For`) is read from its end, where the nearest proxy has written: entries further to the left
+came with the request and may be forged. If the two headers name different clients, neither is believed: a proxy
+writes one of them and passes the other on.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _WEB = {"ws": "http", "wss": "https"}
 
 
 REMEMBERED = 64
-"""Hosts and origins that are parsed once: every request of a client names the same."""
+"""Cached parses of hosts and origins: every request of a client names the same ones."""
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`."""
+    """Return whether only this machine can reach `host`."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -42,7 +42,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether `host` stands for every address of this machine."""
+    """Return whether `host` means every address of this machine."""
     try:
         return not host or ipaddress.ip_address(host.strip("[]")).is_unspecified
     except ValueError:
@@ -50,7 +50,7 @@ def is_wildcard(host: str) -> bool:
 
 
 def check_bind(host: str, has_token: bool, no_auth: bool) -> None:
-    """Raises `ConfigError` when others could use the daemon without a credential."""
+    """Raise `ConfigError` if others could use the daemon without a credential."""
     if is_loopback(host):
         return
     if no_auth:
@@ -64,7 +64,7 @@ def check_bind(host: str, has_token: bool, no_auth: bool) -> None:
 
 
 def cluster_address(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`. Raises `ConfigError`."""
+    """Return host and port of `HOST:PORT`. Raises `ConfigError`."""
     parsed = parse_host(text)
     if parsed is None or not parsed.port:
         raise ConfigError(f"{text!r} is no address for other nodes; give host and port, such as 10.0.0.1:4171")
@@ -72,7 +72,7 @@ def cluster_address(text: str) -> tuple[str, int]:
 
 
 def check_cluster_bind(host: str, *, has_tls: bool, plain: bool) -> None:
-    """Raises `ConfigError` when what nodes say to each other could be read by others on the way."""
+    """Raise `ConfigError` if others on the network could read the traffic between nodes."""
     if not (is_loopback(host) or has_tls or plain):
         raise ConfigError(
             f"{host!r} can be reached from outside, and nodes would talk in the clear; give tls_cert and tls_key,"
@@ -81,7 +81,7 @@ def check_cluster_bind(host: str, *, has_tls: bool, plain: bool) -> None:
 
 
 def cluster_url(given: str | None, listen: str, *, has_tls: bool) -> str:
-    """Where other nodes reach this one. Raises `ConfigError`."""
+    """Return the URL at which other nodes reach this one. Raises `ConfigError`."""
     host, port = cluster_address(listen)
     if given is not None:
         match = _BASE.fullmatch(given)
@@ -99,7 +99,7 @@ def cluster_url(given: str | None, listen: str, *, has_tls: bool) -> str:
 
 
 def page_headers(policy: str) -> dict[str, str]:
-    """The headers of a page of ours that may do what `policy` says: nobody frames it, opens it or is told of it."""
+    """Return the headers of a page with this `policy`; they also forbid frames, openers and referrers."""
     return {
         "Content-Security-Policy": policy,
         "Referrer-Policy": "no-referrer",
@@ -113,12 +113,12 @@ class Host(NamedTuple):
     """A `Host` header."""
 
     name: str
-    """In lower case; a version 6 address without its brackets."""
+    """Lower case; an IPv6 address without its brackets."""
     port: int | None
 
 
 class Origin(NamedTuple):
-    """Where a page comes from."""
+    """The origin of a page."""
 
     scheme: str
     name: str
@@ -127,7 +127,7 @@ class Origin(NamedTuple):
 
 @lru_cache(maxsize=REMEMBERED)
 def parse_host(text: str) -> Host | None:
-    """The parts of `name[:port]`."""
+    """Return the parts of `name[:port]`."""
     match = _HOST.fullmatch(text.lower())
     if match is None:
         return None
@@ -136,38 +136,38 @@ def parse_host(text: str) -> Host | None:
 
 @lru_cache(maxsize=REMEMBERED)
 def parse_origin(text: str) -> Origin | None:
-    """The parts of `scheme://name[:port]`. `null` and everything with a path are none."""
+    """Return the parts of `scheme://name[:port]`; None for `null` and for anything with a path."""
     match = _ORIGIN.fullmatch(text.lower())
     host = match and parse_host(match[2])
     return origin_of(match[1], host) if match and host else None
 
 
 def origin_of(scheme: str, host: Host) -> Origin:
-    """The origin of a page that was loaded from here, as the request for it came in."""
+    """Return the origin of a page that was loaded from here, derived from the request."""
     web = _WEB.get(scheme, scheme)
     return Origin(web, host.name, host.port if host.port is not None else _PORTS[web])
 
 
 @dataclass(frozen=True, kw_only=True)
 class BrowserPolicy:
-    """Who may reach a daemon through a browser, and whether credentials are asked for."""
+    """The hosts and origins by which a browser may reach a daemon, and whether credentials are required."""
 
     hosts: frozenset[str]
-    """Names and addresses of ours."""
+    """Our names and addresses."""
     every_address: bool
-    """Bound to all addresses: any literal address is ours. Rebinding needs a name."""
+    """True if bound to all addresses: then any literal address is ours. Rebinding needs a name."""
     origins: frozenset[Origin]
-    """Pages of other origins that are let in."""
+    """Allowed pages of other origins."""
     no_auth: bool = False
 
     @classmethod
     def of(
         cls, host: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = (), no_auth: bool = False
     ) -> BrowserPolicy:
-        """What a daemon bound to `host` lets in, with what the operator added.
+        """Return the policy of a daemon bound to `host`, with the operator's additions.
 
         Raises:
-            ConfigError: One of `hosts` or `origins` is none.
+            ConfigError: One of `hosts` or `origins` is malformed.
         """
         return cls(
             hosts=LOOPBACK | {_name(each) for each in hosts} | ({host.strip("[]").lower()} - {""}),
@@ -177,7 +177,7 @@ class BrowserPolicy:
         )
 
     def knows(self, host: Host) -> bool:
-        """Whether `host` is a name of ours. The port is not compared: it may have been forwarded."""
+        """Return whether `host` is a name of ours. The port is not compared: it may have been forwarded."""
         return host.name in self.hosts or is_loopback(host.name) or (self.every_address and _is_address(host.name))
 
 
@@ -203,16 +203,16 @@ def _is_address(name: str) -> bool:
     return True
 
 
-# -- addresses, also through proxies -------------------------------------------------------------------------
+# -- addresses and proxies -----------------------------------------------------------------------------------
 
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 REMEMBERED_NETWORKS = 1024
-"""Addresses whose network is worked out once."""
+"""Addresses whose network is cached."""
 NETWORK_BITS_V6 = 64
-"""One customer of a provider holds a network of this size, so its addresses count as one."""
+"""IPv6 prefix length that counts as one address: providers assign such a network to one customer."""
 
 _ELEMENT = re.compile(r'(?:[^,"]|"(?:\\.|[^"\\])*")+')
 _FOR = re.compile(r'(?:^|;)\s*for\s*=\s*(?:"([^"]*)"|([^;\s]*))', re.IGNORECASE)
@@ -222,7 +222,7 @@ _NODE = re.compile(
 
 
 def parse_network(text: str) -> Network | None:
-    """An address or a network, as `10.0.0.0/8`."""
+    """Return an address or a network, such as `10.0.0.0/8`."""
     try:
         return ipaddress.ip_network(text)
     except ValueError:
@@ -240,7 +240,7 @@ class Proxies:
         return cls(tuple(each for each in map(parse_network, texts) if each is not None))
 
     def client_of(self, peer: str, headers: Sequence[tuple[bytes, bytes]]) -> str:
-        """Who asks, as far as it is known: the peer itself, or the one whom trusted proxies name."""
+        """Return the client's address: the peer itself, or the address that trusted proxies name."""
         if not self.networks or not self._trusts(_address(peer)):
             return peer
         lists = (_forwarded(_joined(headers, b"forwarded")), _listed(_joined(headers, b"x-forwarded-for")))
@@ -251,7 +251,7 @@ class Proxies:
         return address is not None and any(address in each for each in self.networks)
 
     def _nearest(self, hops: list[str], peer: str) -> str:
-        """The last of them that is no proxy of ours. One that cannot be read hides all before it."""
+        """Return the last hop that is not a trusted proxy. An unreadable one hides all hops before it."""
         addresses = [_address(each) for each in hops]
         for each in reversed(addresses):
             if not self._trusts(each):
@@ -274,7 +274,7 @@ def _forwarded(text: str) -> list[str]:
 
 
 def _address(node: str) -> Address | None:
-    """The address of `192.0.2.1`, `192.0.2.1:80`, `[2001:db8::1]:80`; none of a name that hides it."""
+    """Return the address of `192.0.2.1`, `192.0.2.1:80`, `[2001:db8::1]:80`; None for an obfuscated name."""
     match = _NODE.fullmatch(node)
     if match is None:
         return None
@@ -288,7 +288,7 @@ def _address(node: str) -> Address | None:
 
 @lru_cache(maxsize=REMEMBERED_NETWORKS)
 def network_of(address: str) -> str:
-    """The key of a remote address: itself, or its network for version 6. A socket's path is itself too."""
+    """Return the key of a remote address: itself, or its network for IPv6. A socket's path is its own key."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

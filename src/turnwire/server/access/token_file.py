@@ -1,9 +1,9 @@
-"""`tokens.json`: the credentials of a daemon that has its log alone; or its memory, without a file.
+"""`tokens.json`: the credentials of a daemon that shares its log with no other node; in memory if there is no file.
 
-All are in memory, and the file is written whole. Issuing writes it first. Revoking needs no room on the disk: the
-file is replaced; or overwritten in its place, where a crash leaves a file that is refused as damaged; or removed,
-so that a restart knows nobody rather than somebody who was revoked. What could not be written is tried again until
-it is. A file that others may read or write is refused, with what to do.
+All credentials are in memory, and the file is written as a whole. Issuing writes it first. Revoking needs no room
+on the disk: the file is replaced; or overwritten in place, where a crash leaves a file that is rejected as damaged;
+or removed, so that a restart knows no credential rather than a revoked one. Failed writes are retried until they
+succeed. A file that others may read or write is rejected, with instructions.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ import anyio
 import msgspec
 from msgspec import Struct
 
+from turnwire.clock import Clock, KnownTime
 from turnwire.errors import ConfigError, CredentialsNotStored
-from turnwire.runtime.clock import Clock
+from turnwire.log.folders import make_folders, sync_folder
 from turnwire.server.access.identity import Role
 from turnwire.server.access.tokens import TokenRecord, has_expired
 
 NAME = "tokens.json"
 VERSION = 1
-FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
+FILE_MODE = 0o600
 OTHERS, OTHERS_WRITE = 0o077, 0o022
 RETRY_S = 1.0
-"""Between two tries to write what a disk did not take; it is a small file."""
+"""Interval between attempts to write after a failure; it is a small file."""
+PRUNE_S = 30.0
+"""Interval between checks for expired credentials."""
 
 logger = logging.getLogger(__name__)
 
@@ -40,14 +43,15 @@ class TokenFile:
     """A `TokenStore` in a file, or in memory without one."""
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
-        """Raises `ConfigError`: the file is open to others or damaged."""
+        """Raises `ConfigError` if the file is open to others or damaged."""
         self._path = path
         self._clock = clock
+        self._time = KnownTime(clock)
         self._records = {} if path is None else {each.id: each for each in read_records(path)}
         self._unstored: set[str] = set()
-        """Credentials that have ended, and the disk has not taken it."""
+        """Credentials that have ended but are still on disk."""
         self._trouble = anyio.Event()
-        """What is on disk is not what holds."""
+        """Set while the disk differs from memory."""
 
     def known(self, token_id: str) -> TokenRecord | None:
         return self._records.get(token_id)
@@ -59,7 +63,7 @@ class TokenFile:
         return tuple(self._records.values())
 
     async def add(self, record: TokenRecord, most: int) -> bool:
-        """Keep one more, on disk when this returns."""
+        """Store a credential; it is on disk when this returns."""
         kept = {each.id: each for each in self._current()} | {record.id: record}
         if len(kept) > most:
             return False
@@ -74,7 +78,7 @@ class TokenFile:
         return True
 
     async def add_first(self, record: TokenRecord) -> bool:
-        """Keep an owner's token if there is none."""
+        """Store an owner's token if there is none."""
         if any(each.role is Role.OWNER and each.kind == "token" for each in self._current()):
             return False
         try:
@@ -94,14 +98,24 @@ class TokenFile:
         return gone
 
     async def remove(self, token_id: str) -> set[str]:
-        """Take from the disk what was forgotten."""
+        """Remove a forgotten credential from the disk."""
         gone = {token_id} & self._unstored
         if gone:
             self._store()
         return gone
 
     async def run(self, ended: Callable[[Collection[str]], None]) -> None:
-        """Try again what the disk did not take. Nothing ends elsewhere."""
+        """Retry failed writes, and remove expired credentials, so that a clock set back later revives none."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._retry)
+            while True:
+                if len(self._current()) < len(self._records):
+                    self._records = {each.id: each for each in self._current()}
+                    with contextlib.suppress(CredentialsNotStored):
+                        self._store()
+                await self._clock.sleep(PRUNE_S)
+
+    async def _retry(self) -> None:
         while True:
             await self._trouble.wait()
             await self._clock.sleep(RETRY_S)
@@ -109,11 +123,11 @@ class TokenFile:
                 self._store()
 
     def _current(self) -> list[TokenRecord]:
-        now = self._clock.now_ms()
+        now = self._time.now_ms()
         return [each for each in self._records.values() if not has_expired(each, now)]
 
     def _store(self) -> None:
-        """Bring what holds to the disk. Raises `CredentialsNotStored`; then it is tried again."""
+        """Write the current credentials to disk. Raises `CredentialsNotStored`, and retries later."""
         try:
             try:
                 self._write(self._current())
@@ -133,12 +147,12 @@ class TokenFile:
             self._trouble = anyio.Event()
 
     def _give_up_room(self, error: OSError) -> None:
-        """Take from the disk what has ended, with no room there. Raises `error` if the rest went with it."""
+        """Remove ended credentials without room on the disk. Raises `error` if the file had to be removed."""
         assert self._path is not None, "without a file no write fails"
         try:
             overwrite_records(self._path, self._current())
         except OSError:
-            # Who knows whether a part of it was written; and a restart must not find who was revoked.
+            # It may have been partly written; and a restart must not find revoked credentials.
             self._path.unlink(missing_ok=True)
             raise error from None
 
@@ -169,7 +183,7 @@ class _Stored(Struct):
 
 
 def read_records(path: Path) -> list[TokenRecord]:
-    """What is stored; nothing when there is no file yet.
+    """Return the stored records; an empty list if the file does not exist.
 
     Raises:
         ConfigError: The file or its directory is open to others, is not ours, or cannot be read.
@@ -187,18 +201,18 @@ def read_records(path: Path) -> list[TokenRecord]:
 
 
 def write_records(path: Path, records: Iterable[TokenRecord]) -> None:
-    """Replace the file. Once this returns, the records outlive a crash; if it raises, the old file is there."""
+    """Replace the file. Once this returns, the records survive a crash; if it raises, the old file is unchanged."""
     write_private(path, msgspec.json.format(msgspec.json.encode(_Stored(VERSION, list(records))), indent=2))
 
 
 def set_aside(path: Path) -> None:
-    """Give the file another name: its credentials are kept elsewhere from now on."""
+    """Rename the file, because its credentials are stored elsewhere from now on."""
     path.replace(path.with_name(f"{path.name}.taken"))
-    _sync_directory(path.parent)
+    sync_folder(path.parent)
 
 
 def overwrite_records(path: Path, records: Iterable[TokenRecord]) -> None:
-    """Write the records over what is in the file, which must be no shorter. Takes no room from the disk."""
+    """Write the records over the content of the file, which must not be shorter. Needs no room on the disk."""
     content = msgspec.json.encode(_Stored(VERSION, list(records)))
     with path.open("r+b") as file:
         size = os.fstat(file.fileno()).st_size
@@ -210,8 +224,8 @@ def overwrite_records(path: Path, records: Iterable[TokenRecord]) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Replace a file that only its owner may read; a reader finds the old content or the new one, never a part."""
-    path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    """Replace a file that only its owner may read. A reader finds the old content or the new one, never a part."""
+    make_folders(path.parent)
     number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(number, "wb") as file:
@@ -224,15 +238,7 @@ def write_private(path: Path, content: bytes) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
         raise
-    _sync_directory(path.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    number = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+    sync_folder(path.parent)
 
 
 def _check_directory(path: Path) -> None:
@@ -257,6 +263,6 @@ def _decode(path: Path, content: bytes) -> list[TokenRecord]:
         raise ConfigError(
             f"{path} is damaged; restore it from a backup, or remove it to start with a new owner token"
         ) from None
-    if stored.version > VERSION:
-        raise ConfigError(f"{path} was written by a newer turnwire; use that one, or another data directory")
+    if stored.version != VERSION:
+        raise ConfigError(f"{path} was written by another version of turnwire; use that, or another data directory")
     return stored.tokens

@@ -1,12 +1,13 @@
 """Credentials and login links that all nodes of a database share.
 
-What a node has met it keeps in mind, and looks after: once a second, and whenever another node rings, it asks which
-of these have ended, and what runs under them is cut. What it has not met it looks up; lookups that wait go
-together, so a flood of made-up ids costs one statement at a time.
+A node caches the credentials that it has seen. Once a second, and whenever another node notifies it, it queries
+which of these have ended, and ends all work under them. Unseen credentials are looked up; waiting lookups are
+batched, so a flood of made-up ids costs one statement at a time.
 
-What is kept in mind is believed for `TRUST_S` after the last look; then a credential is looked up before anybody
-gets in by it. While the database does not answer it is believed on, up to `OUTAGE_S` after the last look: nobody
-can store a revocation meanwhile either, unless this node alone is cut off, and that one stops serving well before.
+Cached credentials are trusted for `TRUST_S` after the last check; after that, a credential is looked up before it
+is accepted. While the database does not answer it remains trusted, up to `OUTAGE_S` after the last check: no
+revocation can be stored meanwhile either, unless this node alone is cut off, and such a node stops serving well
+before.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from typing import get_args
 import anyio
 import msgspec
 
+from turnwire.clock import Clock
 from turnwire.errors import CredentialsNotStored, LogError
 from turnwire.ids import SessionId
 from turnwire.log.credentials import CredentialRow, Credentials
-from turnwire.runtime.clock import Clock
 from turnwire.server.access.identity import Role
 from turnwire.server.access.login import MOST_LINKS, Link
 from turnwire.server.access.token_file import read_records, set_aside
 from turnwire.server.access.tokens import ID_BYTES, Kind, TokenRecord, has_expired
 
 LOOK_S = 1.0
-"""Between two looks at what is kept in mind: one small statement."""
+"""Interval between checks of the cached credentials: one small statement."""
 TRUST_S = 2.0
-"""How long a revocation may go unnoticed when no ring of it arrives."""
+"""Maximum delay of a revocation whose notification is lost."""
 AWAY_S = 10.0
-"""What a try that failed spares requests: longer than the next try takes, so that nobody waits for that."""
+"""Trust after a failed check: longer than the next attempt needs, so that no request waits for it."""
 OUTAGE_S = 300.0
-"""Longer than a managed database needs to fail over; as long as a node goes on without its database."""
+"""Longer than a managed database needs to fail over; as long as a node continues without its database."""
 MOST_ENDED = 10_000
-"""Ids of credentials that have ended, so that a lookup that was under way brings none back."""
+"""Maximum number of ended ids remembered, so that a lookup in progress restores none of them."""
 
 _KINDS: dict[str, Kind] = {each: each for each in get_args(Kind)}
 _ID = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}")
@@ -49,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Lookup:
-    """Ids that are asked for together."""
+    """A batch of ids to look up."""
 
     def __init__(self) -> None:
         self.ids: set[str] = set()
@@ -66,14 +67,14 @@ class TokenTable:
         self._known: dict[str, TokenRecord] = {}
         self._ended: dict[str, None] = {}
         self._owed: set[str] = set()
-        """Those that were revoked here, and the database has not taken it."""
+        """Credentials that were revoked here but not yet in the database."""
         self._untold: set[str] = set()
-        """Those that a lookup has found to have ended."""
+        """Ended credentials found by a lookup and not yet reported."""
         self._looked_at = -math.inf
-        """When the last look that was answered began."""
+        """The time when the last successful check began."""
         self._trusted_until = -math.inf
         self._asking = anyio.Lock()
-        """One question at a time: an answer never overtakes a later one."""
+        """Serializes queries, so that a result never overtakes a later one."""
         self._next = _Lookup()
 
     def known(self, token_id: str) -> TokenRecord | None:
@@ -135,13 +136,13 @@ class TokenTable:
         return gone
 
     async def run(self, ended: Callable[[Collection[str]], None]) -> None:
-        """Look after what is kept in mind."""
+        """Check the cached credentials periodically."""
         while True:
             ended(await self._look())
             await self._pause()
 
     async def take_file(self, path: Path) -> None:
-        """Bring the credentials of a file into the table, once; the file gets another name.
+        """Move the credentials of a file into the table, once; the file is renamed.
 
         Raises `ConfigError`, `LogError`.
         """
@@ -149,15 +150,15 @@ class TokenTable:
             await take_records(self._kept, records)
             set_aside(path)
 
-    # -- asking ------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------
 
     async def _look_up(self, token_id: str) -> None:
-        """Bring to mind what the database says of an id now. Raises `LogError`."""
+        """Refresh the cache entry of an id from the database. Raises `LogError`."""
         lookup = self._next
         lookup.ids.add(token_id)
         while not lookup.is_answered:
             async with self._asking:
-                # Another one of those that wait together may have asked for all of them.
+                # Another waiter may have looked up the whole batch.
                 if not lookup.is_answered:
                     await self._answer(lookup)
         if lookup.failure is not None:
@@ -180,7 +181,7 @@ class TokenTable:
         lookup.is_answered = True
 
     async def _look(self) -> set[str]:
-        """Which of those in mind have ended elsewhere since the last look. They are forgotten."""
+        """Return the cached credentials that have ended elsewhere since the last check, and forget them."""
         async with self._asking:
             began, now_ms = self._clock.monotonic(), self._clock.now_ms()
             try:
@@ -199,7 +200,7 @@ class TokenTable:
         return gone
 
     def _believe_on(self) -> None:
-        """The database does not answer."""
+        """Extend the trust, because the database does not answer."""
         self._trusted_until = min(self._clock.monotonic() + AWAY_S, self._looked_at + OUTAGE_S)
 
     async def _pause(self) -> None:
@@ -222,7 +223,7 @@ class TokenTable:
 
 
 class TableLinks:
-    """`Links` in the database of the log: a link that was made on one node is used once on any."""
+    """`Links` in the database of the log: a link that was created on one node can be used once on any."""
 
     def __init__(self, kept: Credentials) -> None:
         self._kept = kept
@@ -239,14 +240,14 @@ class TableLinks:
 
 
 async def take_records(kept: Credentials, records: Collection[TokenRecord]) -> bool:
-    """Bring credentials of a file into a table; once, so that none comes back that was revoked there since."""
+    """Move a file's credentials into a table, only once, so that none revoked there since returns."""
     ids = {each.id for each in records}
     rows = [_row(each) for each in records if each.granted_by is None or each.granted_by in ids]
     return await kept.take_over(rows, hashlib.sha256(msgspec.json.encode(list(records))).hexdigest())
 
 
 async def table_records(kept: Credentials) -> list[TokenRecord]:
-    """What a table holds, as a file would."""
+    """Return the records of a table, as a file would store them."""
     return [_record(each) for each in await kept.all()]
 
 

@@ -1,12 +1,12 @@
-"""The credentials of a daemon: made, checked, listed and revoked, and what runs under each of them.
+"""The credentials of a daemon: issuing, checking, listing and revoking them, and ending work under them.
 
-A secret is shown once, when it is made; what stays is its SHA-256. The token that the operator gave is not stored,
-and nobody is told why a credential is not valid. The end of a credential, revoked or expired, is one event
+A secret is shown once, when it is issued; only its SHA-256 is stored. The operator's token is not stored, and
+callers never learn why a credential is invalid. The end of a credential, whether revoked or expired, is one event
 (`closing`): every request, stream, socket and connection runs under it.
 
-Issuing stores first: a token that was shown is valid after a crash. Revoking cuts first, and what is stored
-follows; what could not be is told (`CredentialsNotStored`) and tried again until it is. Where they are kept is the
-store's: `turnwire.server.access.token_file` for one daemon, `token_table` for all nodes of a database.
+Issuing stores first: a token that was shown is valid after a crash. Revoking ends the work first, and storing
+follows; a failure to store is reported (`CredentialsNotStored`) and retried until it succeeds. Storage belongs to
+the store: `turnwire.server.access.token_file` for one daemon, `token_table` for all nodes of a database.
 """
 
 from __future__ import annotations
@@ -24,34 +24,38 @@ import anyio
 import msgspec
 from msgspec import Meta, Struct
 
+from turnwire.clock import Clock, KnownTime
 from turnwire.errors import BadRequest, ConfigError, LimitExceeded, NotFound
 from turnwire.ids import SessionId
 from turnwire.log.rules import is_session_id
-from turnwire.runtime.clock import Clock
 from turnwire.server.access.identity import Identity, Role
 
 PREFIX = "tw"
 ID_BYTES, SECRET_BYTES = 6, 32
 OPERATOR_TOKEN_ID = "given"
-"""The id of the operator's own token. No other has it: ids that we make are hexadecimal."""
+"""The id of the operator's token. No other token has it, because generated ids are hexadecimal."""
 OPERATOR_TOKEN_LENGTH = 16
-"""The least length of the operator's own token: shorter ones are guessed."""
+"""The minimum length of the operator's token: shorter ones can be guessed."""
 MOST_TOKENS = 10_000
-"""Each is a line of a file that is written whole, or a row; a job that makes one per run is stopped here."""
+"""Maximum number of tokens. Each is a line of a file that is written as a whole, or a row; the limit stops a job
+that creates one per run.
+"""
 LONGEST_S = 10 * 365 * 86_400
-"""Ten years; for longer, let it not expire."""
+"""Ten years; for longer, use a token that does not expire."""
 
 TokenName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"\A[^\x00-\x1f\x7f]+\Z")]
-"""The author of what is done with a token, as the log and the page show it."""
+"""The author of a token's actions, as the log and the page show it."""
 Lifetime = Annotated[float, Meta(gt=0, le=LONGEST_S)]
 """In seconds."""
 
 Kind = Literal["token", "login", "share"]
-"""A token is sent as a header; a login and a share link live in cookies of browsers. None passes for another."""
+"""The kind of a credential. A token is sent in a header; a login and a share link are stored in cookies of
+browsers. One kind is never accepted as another.
+"""
 
 
 class TokenRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One credential. Of its secret only the hash is known."""
+    """A credential. Only the hash of its secret is stored."""
 
     id: str
     name: str
@@ -59,31 +63,31 @@ class TokenRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     digest: str
     """SHA-256 of the secret, in hex. 256 random bits need no salt and no slow hash."""
     created_at: int
-    """Milliseconds since 1970, as `expires_at`."""
+    """Milliseconds since 1970, like `expires_at`."""
     expires_at: int | None = None
     session_id: SessionId | None = None
     kind: Kind = "token"
     granted_by: str | None = None
-    """The credential that asked for this login or share link; it ends with that one."""
+    """The credential that requested this login or share link; it ends with that one."""
 
 
 class Running(Protocol):
-    """What runs under a credential, as a cancel scope does."""
+    """Work that runs under a credential, such as a cancel scope."""
 
     def cancel(self) -> None:
-        """The credential has ended."""
+        """Stop the work, because the credential has ended."""
         ...
 
 
 class _Under:
-    """All that runs under one credential, with one timer for its expiry."""
+    """All work under one credential, with one timer for its expiry."""
 
     def __init__(self) -> None:
         self.running: set[Running] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def end_at(self, moment: float) -> None:
-        """Cancel all of it then, on the event loop's clock, or when that was to happen before; `inf` is never."""
+        """Cancel all work at this time of the loop's clock, or earlier if already scheduled; `inf`: never."""
         if self._timer is not None:
             if self._timer.when() <= moment < math.inf:
                 return
@@ -92,73 +96,78 @@ class _Under:
         self._timer = None if moment == math.inf else loop.call_at(moment, self.cancel)
 
     def cancel(self, spare: Running | None = None) -> None:
-        """Cancel all of it now, but for `spare`."""
+        """Cancel all work now, except `spare`."""
         for each in [each for each in self.running if each is not spare]:
             each.cancel()
 
 
 class TokenStore(Protocol):
-    """Where credentials are kept. Expired ones may still be there."""
+    """Storage of credentials. May still contain expired ones."""
 
     def known(self, token_id: str) -> TokenRecord | None:
-        """A credential that was found or kept here and has not ended since, as far as is known here."""
+        """Return a credential found or stored on this node that, as far as it knows, has not ended."""
         ...
 
     async def find(self, token_id: str) -> TokenRecord | None:
-        """A credential, wherever it is kept. Raises `LogError` if that cannot be told."""
+        """Return a credential, wherever it is stored. Raises `LogError` if the lookup fails."""
         ...
 
     async def all(self) -> Sequence[TokenRecord]:
-        """Every one, oldest first. Raises `LogError`."""
+        """Return all credentials, oldest first. Raises `LogError`."""
         ...
 
     async def add(self, record: TokenRecord, most: int) -> bool:
-        """Keep one more, unless there are `most`. Raises `CredentialsNotStored`; then nobody gets in by it."""
+        """Store a credential, unless there are `most`.
+
+        Raises `CredentialsNotStored`; the credential is then not valid.
+        """
         ...
 
     async def add_first(self, record: TokenRecord) -> bool:
-        """Keep an owner's token if there is none; whether it was kept. Raises `ConfigError`, `LogError`."""
+        """Store an owner's token if there is none; return whether stored. Raises `ConfigError`, `LogError`."""
         ...
 
     def forget(self, token_id: str) -> set[str]:
-        """End one, and what it granted, as far as they are known here. Gives their ids."""
+        """End a credential and those that it granted, as far as they are known on this node. Return their ids."""
         ...
 
     async def remove(self, token_id: str) -> set[str]:
-        """Bring its end, and that of what it granted, to where they are kept. Gives the ids of those that were.
+        """Store the end of a credential and of those that it granted. Return the ids of those that existed.
 
-        Raises `CredentialsNotStored`; then it is tried again until it is done.
+        Raises `CredentialsNotStored`; storing is then retried until it succeeds.
         """
         ...
 
     async def run(self, ended: Callable[[Collection[str]], None]) -> None:
-        """Bring what is owed to where it is kept, and tell what has ended elsewhere; for ever."""
+        """Store pending changes, and report credentials that ended elsewhere. Runs until cancelled."""
         ...
 
 
 class Tokens:
-    """All credentials. `Tokens.open` makes it; `run` has to run."""
+    """All credentials. Created by `Tokens.open`; `run` must be running."""
 
     def __init__(self, store: TokenStore, clock: Clock, own_token: str | None) -> None:
         """Raises `ConfigError` if `own_token` is too weak."""
         if own_token is not None:
             _check_own_token(own_token)
         self._store = store
-        self._clock = clock
+        self._time = KnownTime(clock)
         self._operator_digest = None if own_token is None else _digest(own_token)
         self._under: dict[str, _Under] = {}
-        # What an unknown id is compared with: no secret has this digest, and finding that out takes as long.
+        # Compared with the secret of an unknown id: no secret has this digest, and the comparison needs the same
+        # time.
         self._nothing = secrets.token_hex(SECRET_BYTES)
 
     @classmethod
     async def open(cls, store: TokenStore, clock: Clock, own_token: str | None = None) -> tuple[Tokens, str | None]:
-        """The credentials of a store.
+        """Open the credentials of a store.
 
-        Without an owner's token among them or `own_token`, one is made; its secret is the second value, this once.
+        Without an owner's token in the store or `own_token`, one is created; only this call returns its secret, as
+        the second value.
 
         Raises:
-            ConfigError: `own_token` is too weak, or the first token cannot be kept.
-            LogError: The database is away.
+            ConfigError: `own_token` is too weak, or the first token cannot be stored.
+            LogError: The database is unavailable.
         """
         tokens = cls(store, clock, own_token)
         if own_token is not None:
@@ -166,8 +175,12 @@ class Tokens:
         record, secret = tokens._make("owner", Role.OWNER)
         return tokens, secret if await store.add_first(record) else None
 
+    def now_ms(self) -> int:
+        """Return the time by which credentials expire. It never runs backwards."""
+        return self._time.now_ms()
+
     async def run(self) -> None:
-        """Keep what is stored and what runs true to each other, for ever."""
+        """Synchronize the store and the running work. Runs until cancelled."""
         await self._store.run(self._cut)
 
     async def issue(
@@ -180,12 +193,12 @@ class Tokens:
         kind: Kind = "token",
         granted_by: str | None = None,
     ) -> tuple[TokenRecord, str]:
-        """A new credential and its secret, which nobody can ask for again. It is stored when this returns.
+        """Create and store a credential; return it with its secret, which cannot be retrieved again.
 
         Raises:
             BadRequest: The name or the lifetime is not as documented, or an owner is bound to one session.
-            LimitExceeded: There are too many; revoke some.
-            CredentialsNotStored: It could not be stored, so there is no such credential.
+            LimitExceeded: There are too many credentials; revoke some.
+            CredentialsNotStored: It could not be stored, so the credential does not exist.
         """
         _check_shape(name, role, session_id, expires_in_s)
         record, secret = self._make(name, role, session_id, expires_in_s, kind, granted_by)
@@ -203,7 +216,7 @@ class Tokens:
         granted_by: str | None = None,
     ) -> tuple[TokenRecord, str]:
         token_id, secret = secrets.token_hex(ID_BYTES), secrets.token_urlsafe(SECRET_BYTES)
-        now = self._clock.now_ms()
+        now = self._time.now_ms()
         record = TokenRecord(
             id=token_id,
             name=name,
@@ -218,11 +231,11 @@ class Tokens:
         return record, f"{PREFIX}_{token_id}_{secret}"
 
     async def revoke(self, token_id: str, spare: Running | None = None) -> None:
-        """End a credential and all that it granted, and whatever runs under them, but for `spare`.
+        """End a credential, all that it granted, and all work under them except `spare`.
 
         Raises:
-            NotFound: There is no such token.
-            CredentialsNotStored: It has ended, and that is not stored yet. It is tried again by itself.
+            NotFound: The token does not exist.
+            CredentialsNotStored: It has ended, but that is not stored yet. Storing is retried automatically.
         """
         here = self._store.forget(token_id)
         self._cut(here, spare)
@@ -236,12 +249,12 @@ class Tokens:
             under.cancel(spare)
 
     def is_valid(self, identity: Identity) -> bool:
-        """Whether the credential that `identity` came from still is one, as far as is known here."""
+        """Return whether the credential of `identity` is still valid, as far as this node knows."""
         token_id = identity.token_id
         return token_id is None or token_id == OPERATOR_TOKEN_ID or self._known(token_id) is not None
 
     async def recall(self, identity: Identity) -> bool:
-        """The same of an identity that another node has met. From now on its credential is known here too.
+        """Return whether an identity checked by another node is valid; its credential is then known here.
 
         Raises `LogError`.
         """
@@ -250,19 +263,19 @@ class Tokens:
         return self.is_valid(identity)
 
     async def list(self) -> tuple[TokenRecord, ...]:
-        """Every credential that is valid now, oldest first, but for the operator's own. Raises `LogError`."""
-        now = self._clock.now_ms()
+        """Return all valid credentials, oldest first, except the operator's. Raises `LogError`."""
+        now = self._time.now_ms()
         return tuple(each for each in await self._store.all() if not has_expired(each, now))
 
     async def find(self, token_id: str) -> TokenRecord | None:
-        """One of `list`. Raises `LogError`."""
+        """Return one credential of `list`. Raises `LogError`."""
         return self._unexpired(await self._store.find(token_id))
 
     async def check(self, secret: str, *kinds: Kind) -> Identity | None:
-        """Who presents `secret`, if it is valid and one of `kinds`: a token, if nothing is said.
+        """Return the identity for `secret` if it is valid and one of `kinds`, by default a token.
 
-        What is known here is compared in the same time, whether its id is unknown or its secret wrong; an id is no
-        secret. Raises `LogError` if a credential is not known here and cannot be looked up.
+        For credentials known on this node, an unknown id and a wrong secret take the same time; an id is not a
+        secret. Raises `LogError` if a credential is not known on this node and cannot be looked up.
         """
         kinds = kinds or ("token",)
         is_operator = hmac.compare_digest(_digest(secret), self._operator_digest or self._nothing)
@@ -279,13 +292,13 @@ class Tokens:
         return self._unexpired(self._store.known(token_id))
 
     def _unexpired(self, record: TokenRecord | None) -> TokenRecord | None:
-        return None if record is None or has_expired(record, self._clock.now_ms()) else record
+        return None if record is None or has_expired(record, self._time.now_ms()) else record
 
     @contextmanager
     def closing(self, identity: Identity) -> Generator[anyio.CancelScope]:
-        """Run something under its credential: the scope is cancelled when that is revoked or expires.
+        """Run the body under its credential: the scope is cancelled when the credential is revoked or expires.
 
-        `scope.cancelled_caught` tells afterwards that this is why it ended.
+        Afterwards `scope.cancelled_caught` is true if it ended for this reason.
         """
         with anyio.CancelScope() as scope:
             self.enter(identity, scope)
@@ -295,7 +308,7 @@ class Tokens:
                 self.leave(identity, scope)
 
     def enter(self, identity: Identity, running: Running) -> None:
-        """From now on something runs under its credential: it is cancelled when that ends, at once if it has."""
+        """Register work under its credential: it is cancelled when that ends, at once if it has ended."""
         token_id = identity.token_id
         if token_id is None or token_id == OPERATOR_TOKEN_ID:
             return
@@ -305,10 +318,15 @@ class Tokens:
         if record is None:
             running.cancel()
         elif record.expires_at is not None:
-            under.end_at(anyio.current_time() + (record.expires_at - self._clock.now_ms()) / 1000)
+            under.end_at(anyio.current_time() + (record.expires_at - self._time.now_ms()) / 1000)
+
+    @property
+    def are_in_use(self) -> bool:
+        """True if a client is connected: a stream, socket or ACP connection is open under a stored token."""
+        return bool(self._under)
 
     def leave(self, identity: Identity, running: Running) -> None:
-        """It runs no more."""
+        """Unregister the work."""
         under = self._under.get(identity.token_id or "")
         if under is not None:
             under.running.discard(running)
@@ -322,14 +340,14 @@ def _digest(secret: str) -> str:
 
 
 def _split(secret: str) -> tuple[str, str]:
-    """The id and the secret proper of `tw_<id>_<secret>`; of anything else, an id that nobody has."""
+    """Return the id and the secret part of `tw_<id>_<secret>`; for anything else, an id that does not exist."""
     prefix, _, rest = secret.partition("_")
     token_id, _, own = rest.partition("_")
     return (token_id, own) if prefix == PREFIX else ("", secret)
 
 
 def has_expired(record: TokenRecord, now_ms: int) -> bool:
-    """Whether its time is over."""
+    """Return whether the credential has expired."""
     return record.expires_at is not None and record.expires_at <= now_ms
 
 
@@ -350,7 +368,7 @@ def _check_shape(name: str, role: Role, session_id: SessionId | None, expires_in
     if expires_in_s is not None and not 0 < expires_in_s <= LONGEST_S:
         raise BadRequest(f"a token's lifetime is more than 0 and at most {LONGEST_S} seconds")
     if role is Role.OWNER and session_id is not None:
-        # An owner makes tokens for every session, so this one would be bound to nothing.
+        # An owner can issue tokens for every session, so the binding would have no effect.
         raise BadRequest("an owner is not bound to a session; choose the role controller or observer")
     if session_id is not None and not is_session_id(session_id):
         raise BadRequest("the session id is none: it is empty, or has a NUL or half a character in it")

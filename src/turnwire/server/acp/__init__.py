@@ -1,1 +1,1 @@
-"""ACP clients: turnwire as their agent, over whatever carries frames."""
+"""The ACP server side: turnwire as the agent of its clients, over any transport."""

@@ -1,8 +1,9 @@
-"""One client of `/acp`: who it is, what was agreed with it, its sessions, its open requests, and its way out.
+"""State of one client of `/acp`: identity, negotiated profile, sessions, open requests and outgoing queue.
 
 The methods of ACP act on this. Requests go both ways, and each way has its ids: those of the client's own requests,
-which the log may answer long after they came (`SentPrompts`), and ours for what the client is asked
-(`OutgoingRequests`). Answers are put where the client looks for them. Nothing here decides about a session.
+which the log may answer long after they came (`SentPrompts`), and ours for requests to the client
+(`OutgoingRequests`). Responses go to the stream where the client expects them. This module decides nothing about a
+session.
 """
 
 from __future__ import annotations
@@ -14,115 +15,113 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
 from msgspec import Raw
 
-from turnwire.core.child_names import session_of
-from turnwire.core.correlation import ExactId, exact, same_id
-from turnwire.core.encoder.encoder import Dialect
-from turnwire.core.json_members import members, text_of
-from turnwire.core.translate.handshake import ClientProfile
 from turnwire.errors import ChildRestricted, Forbidden, SessionError, SessionNotFound, ShuttingDown, TurnwireError
 from turnwire.ids import AgentName, PermissionId, PromptId, RequestId, SessionId
+from turnwire.projections.encoder.encoder import Dialect
+from turnwire.projections.translate.handshake import ClientProfile
 from turnwire.server.access.identity import Identity, Role, audit
 from turnwire.server.acp.frame_queue import FrameQueue
 from turnwire.server.acp.rpc import failure_of
 from turnwire.server.acp.subscription import Gate, Start, Subscription, ToldOn
+from turnwire.server.acp_paths import PATH
 from turnwire.server.daemon import Daemon
 from turnwire.server.daemon.creation import profile_of
+from turnwire.session.child_names import session_of
+from turnwire.session.correlation import ExactId, exact, same_id
+from turnwire.session.json_members import members, text_of
 from turnwire.wire.jsonrpc import Failure, Request, Result, encode
 from turnwire.wire.methods import ELICITATION_CREATE
 
-PATH: Final = "/acp"
-"""Where clients come to."""
-AGENT: Final = "agent"
-AGENT_PATH: Final = PATH + "/{agent}"
-"""Where those come to that want one agent, and can only give an address."""
 ELICITATION_ID = "elicitationId"
-"""What the agent calls an elicitation that its user answers on a page; the end of it is told by this name."""
+"""The agent's name for an elicitation that its user answers on a page; used to notify of its end."""
+HELD_FRAMES = 1024
+"""Maximum responses held for a client without a stream. A client that never reads is disconnected."""
 REMEMBERED_PROMPTS = 1024
-"""Answered prompts that a second reader may still come to; it is seldom more than one behind."""
+"""Answered prompts remembered for a second reader, which seldom lags by more than one."""
 REMEMBERED_REQUESTS = 256
-"""Settled requests whose late answers are still known as such, and not as answers to nothing."""
+"""Settled requests remembered, so that their late responses are recognised as such."""
 
 Value = TypeVar("Value")
 
 logger = logging.getLogger(__name__)
 
 
-# -- a method that the client calls --------------------------------------------------------------------------
+# -- methods for clients -------------------------------------------------------------------------------------
 
 
 class Row(NamedTuple):
-    """How a request is served. Each module of methods has a table of them at its end."""
+    """The handling of a request. Each module of methods has a table of them at its end."""
 
     act: Callable[[ClientState, Request], Awaitable[Raw | None]]
-    """Gives the result; none if the answer comes another way."""
+    """Returns the result, or None if the response is sent another way."""
     role: Role
     is_slow: bool = True
-    """It waits for somebody, so it is done beside what comes after it."""
+    """True for a method that may wait for another party; it runs in parallel with the messages after it."""
     on_session: bool = False
-    """It is answered on the session's stream."""
+    """True if the response goes to the session's stream."""
     tells_who: bool = True
-    """It may change something, so it is audited."""
+    """True if the method may change something, and is therefore audited."""
 
 
 class NotificationRow(NamedTuple):
-    """How a notification is taken."""
+    """The handling of a notification."""
 
     act: Callable[[ClientState, Raw], Awaitable[None]]
     role: Role
 
 
-# -- what the client is asked --------------------------------------------------------------------------------
+# -- requests to the client ----------------------------------------------------------------------------------
 
 
 class RequestState(Enum):
-    """What became of a request to the client."""
+    """The state of a request to the client."""
 
     OPEN = auto()
     ANSWERED = auto()
     """This client answered."""
     SETTLED = auto()
-    """Somebody else answered, or it was taken back."""
+    """Another client answered, or the request was withdrawn."""
 
 
 @dataclass
 class OutgoingRequest:
-    """One request to the client."""
+    """A request to the client."""
 
     id: int
     session_id: SessionId
     method: str
     permission_id: PermissionId | None = None
-    """The permission request that it asks users; none for a request to the client itself."""
+    """The permission request that it puts to users; None for a request to the client itself."""
     state: RequestState = RequestState.OPEN
     at: int = 0
-    """The log had the permission request at the latest with this event."""
+    """The log had the permission request at this offset or before."""
 
 
 @dataclass
 class AwaitedRequest(OutgoingRequest):
-    """A request to the client itself, that somebody here waits for."""
+    """A request to the client itself whose response is awaited here."""
 
     done: anyio.Event = field(default_factory=anyio.Event)
     outcome: Result | Failure | None = None
     is_put: bool = False
-    """It is on its way to the client."""
+    """True once the request is queued for the client."""
 
 
 class OutgoingRequests:
-    """Everything that one client was asked, under our ids. A permission request has one, whoever reads."""
+    """All requests to one client, under our ids. A permission request has one id for all readers."""
 
     def __init__(self) -> None:
         self._count = 0
         self._asked: dict[RequestId, OutgoingRequest] = {}
         self._permissions: dict[PermissionId, OutgoingRequest] = {}
         self._elicited: dict[tuple[SessionId, str], None] = {}
-        """Elicitations with a name of the agent's that the client was asked, newest last."""
+        """Elicitations sent to the client that have a name from the agent, newest last."""
 
     def ask(
         self,
@@ -132,9 +131,9 @@ class OutgoingRequests:
         at: int,
         elicitation_id: str | None = None,
     ) -> int | None:
-        """The id to ask users under; none if it is settled, and nobody should be asked.
+        """Return the id to send a permission request under; None if it is settled and must not be sent.
 
-        `at`: how far whoever asks has read the log.
+        `at`: the offset that the reader has reached in the log.
         """
         known = self._permissions.get(permission_id)
         if known is None:
@@ -148,12 +147,12 @@ class OutgoingRequests:
         return known.id if known.state is RequestState.OPEN else None
 
     def asked_as(self, permission_id: PermissionId) -> int | None:
-        """The id under which the client was asked this, if it was."""
+        """Return the id under which the client was sent this, if it was."""
         known = self._permissions.get(permission_id)
         return None if known is None else known.id
 
     def unsettled(self, session_id: SessionId, upto: int) -> list[PermissionId]:
-        """What the client was asked of a session's log up to this event, and was not told of as settled."""
+        """Return the session's permission requests up to this event that are open at the client."""
         return [
             permission_id
             for permission_id, each in self._permissions.items()
@@ -161,13 +160,13 @@ class OutgoingRequests:
         ]
 
     def has_elicited(self, session_id: SessionId, elicitation_id: str) -> bool:
-        """Whether the client was asked this by the session's agent."""
+        """Return whether the client was sent this elicitation of the session's agent."""
         return (session_id, elicitation_id) in self._elicited
 
     def settle(self, permission_id: PermissionId) -> int | None:
-        """It needs no answer any more; under which id the client must hear that, if it must.
+        """Mark the request as settled; return the id to withdraw it under, None if that is not needed.
 
-        Each reader of the client asks this for itself, so a settled one is told to all of them.
+        Each reader of the client calls this, so that every reader sends the withdrawal.
         """
         known = self._permissions.get(permission_id)
         if known is None or known.state is RequestState.ANSWERED:
@@ -176,21 +175,21 @@ class OutgoingRequests:
         return known.id
 
     def send(self, session_id: SessionId, method: str) -> AwaitedRequest:
-        """A request for the client itself. Its `done` is set with the answer."""
+        """Register a request for the client itself. Its `done` is set with the response."""
         request = AwaitedRequest(self._next(), session_id, method)
         self._keep(request)
         return request
 
     def is_awaited(self, request: AwaitedRequest) -> bool:
-        """Whether somebody still waits for this."""
+        """Return whether the response is still awaited."""
         return request.id in self._asked
 
     def take_back(self, request: AwaitedRequest) -> None:
-        """Nobody waits for this any more."""
+        """Forget the request; its response is no longer awaited."""
         self._asked.pop(request.id, None)
 
     def answer(self, request_id: RequestId | None) -> OutgoingRequest | None:
-        """What the client answers with this id; none if it is not open."""
+        """Mark the request with this id as answered and return it; None if it is not open."""
         found = self._asked.get(request_id) if isinstance(request_id, int) else None
         if found is None or found.state is not RequestState.OPEN:
             return None
@@ -204,7 +203,7 @@ class OutgoingRequests:
     def _keep(self, request: OutgoingRequest) -> None:
         self._asked[request.id] = request
         if len(self._asked) > REMEMBERED_REQUESTS:
-            # An open one is never forgotten: its answer is waited for.
+            # Open requests are never forgotten: their responses are awaited.
             settled = next((each for each in self._asked.values() if each.state is not RequestState.OPEN), None)
             if settled is not None:
                 del self._asked[settled.id]
@@ -212,81 +211,81 @@ class OutgoingRequests:
                     self._permissions.pop(settled.permission_id, None)
 
 
-# -- what the client asked -----------------------------------------------------------------------------------
+# -- prompts of the client -----------------------------------------------------------------------------------
 
 
 class SentPrompt(NamedTuple):
-    """A prompt of the client, and the request that it came with. The id keeps its JSON type."""
+    """A prompt of the client, and the request that contained it. The id retains its JSON type."""
 
     prompt_id: PromptId
     session_id: SessionId
     request_id: RequestId
     after: int = 0
-    """Where the log stood before it was accepted."""
+    """The log's offset before the prompt was accepted."""
 
 
 class SentPrompts:
-    """One client's prompts: which request the end of each of them in the log answers.
+    """One client's prompts, with the request that each prompt's end in the log answers.
 
-    While the client is not at a prompt's session it has no reader there, and somebody else follows the prompt to
+    While the client is detached from a prompt's session it has no reader there, and a task follows the prompt to
     its end (`prompt_methods.answer_from_log`).
     """
 
     def __init__(self) -> None:
         self._open: dict[PromptId, SentPrompt] = {}
         self._answered: dict[PromptId, SentPrompt] = {}
-        """Remembered for a while, because each reader of the client is sent the answer."""
+        """Answered prompts, remembered for a while because each reader of the client is sent the response."""
         self._repeats: dict[SentPrompt, None] = {}
         """Requests that no reader answers: the log had their prompt before they came, or their client has left."""
         self._followed: dict[PromptId, None] = {}
-        """Prompts of clients that have left: no reader answers them, also when the client is back."""
+        """Prompts of clients that have left: no reader answers them, even after the client is back."""
 
     def __contains__(self, prompt_id: object) -> bool:
         return prompt_id in self._open or prompt_id in self._answered or prompt_id in self._followed
 
     def add(self, sent: SentPrompt) -> None:
-        """The client sent this one. Before it is in the log, so that no reader meets it unknown."""
+        """Add a prompt before it is in the log, so that every reader knows it."""
         self._open[sent.prompt_id] = sent
 
     def accepted(self, prompt_id: PromptId, after: int) -> None:
-        """It is in the log, behind this place. A reader may have answered it before this is known."""
+        """Record that the prompt is in the log, after this offset. A reader may already have answered it."""
         if (sent := self._open.get(prompt_id)) is not None:
             self._open[prompt_id] = sent._replace(after=after)
 
     def drop(self, prompt_id: PromptId) -> None:
-        """It was refused: there is no such prompt."""
+        """Remove a prompt that was rejected."""
         self._open.pop(prompt_id, None)
 
     def repeat(self, sent: SentPrompt) -> None:
-        """The client asks for a prompt that the log has already: whoever answers that says so with `repeated`."""
+        """Add a request for a prompt that is already in the log; the task that answers it calls `repeated`."""
         self._repeats[sent] = None
 
     def repeated(self, sent: SentPrompt) -> None:
-        """Such a request is answered."""
+        """Record that such a request is answered."""
         self._repeats.pop(sent, None)
 
     def open_in(self, session_id: SessionId) -> list[SentPrompt]:
-        """The prompts of this session that wait for an answer of its readers."""
+        """Return the prompts of this session that a reader is to answer."""
         return [each for each in self._open.values() if each.session_id == session_id]
 
     def follow(self, sent: SentPrompt) -> None:
-        """No reader answers this one any more: whoever does says so with `repeated`."""
+        """Exclude a prompt from readers; the task that answers it calls `repeated`."""
         if self._open.pop(sent.prompt_id, None) is not None:
             _remember_newest(self._followed, sent.prompt_id, None)
             self._repeats[sent] = None
 
     def find(self, request_id: RequestId) -> SentPrompt | None:
-        """The unanswered prompt with this request id."""
+        """Return the unanswered prompt with this request id."""
         sent = (*self._open.values(), *self._repeats)
         return next((each for each in sent if same_id(each.request_id, request_id)), None)
 
     def request_of(self, prompt_id: PromptId) -> RequestId | None:
-        """By which unanswered request the client asks for this prompt: the first one, or one that came again."""
+        """Return the id of the client's unanswered request for this prompt, the first or a repeated one."""
         sent = (*self._open.values(), *self._repeats)
         return next((each.request_id for each in sent if each.prompt_id == prompt_id), None)
 
     def answer(self, prompt_id: PromptId) -> RequestId | None:
-        """The log answers this prompt: by which request id, if the client sent it."""
+        """Mark the prompt as answered by the log; return its request id if the client sent it."""
         sent = self._open.pop(prompt_id, None)
         if sent is not None:
             _remember_newest(self._answered, prompt_id, sent)
@@ -294,7 +293,7 @@ class SentPrompts:
         return None if sent is None else sent.request_id
 
     def is_open(self, prompt_id: PromptId) -> bool:
-        """Whether a reader is still to answer this one."""
+        """Return whether a reader is still to answer this prompt."""
         return prompt_id in self._open
 
 
@@ -308,7 +307,7 @@ def _remember_newest(known: dict[PromptId, Value], prompt_id: PromptId, value: V
 
 
 class ClientState:
-    """One client, as the methods that it calls see it."""
+    """The state of one client, for the methods that it calls."""
 
     def __init__(
         self,
@@ -321,26 +320,26 @@ class ClientState:
         self.daemon = daemon
         self.who = who
         self.agent_name = agent_name
-        """The agent whose address it came to; none came to that of all."""
+        """The agent of the address that the client connected to; None for the address of all agents."""
         self.address: str | None = None
-        """Where its last message came from."""
+        """The source address of the client's last message."""
         self.profile = ClientProfile(version=1)
         self.dialect = Dialect(version=1)
         self.is_awaited = False
-        """Whether what nobody asked for waits until the client is ready for a session."""
+        """True if unsolicited frames wait until the client is ready for a session."""
         self._says_ready = False
         self.shows_offsets = False
-        """Whether the client asked to see the offsets of events in `_meta`."""
-        self.queue = FrameQueue(daemon.limits.held_frames)
-        """What is tied to no session, and what sessions without a stream of their own are told on."""
+        """True if the client requested the offsets of events in `_meta`."""
+        self.queue = FrameQueue(HELD_FRAMES)
+        """Frames that belong to no session, and those of sessions without their own stream."""
         self.is_merged = False
-        """One stream carries everything, so every session is told on it."""
+        """True if one stream carries everything, including every session."""
         self.subscriptions: dict[SessionId, Subscription] = {}
         self.subscription_changed = subscription_changed
-        """Hears of a subscription that was opened or closed, and of readers that came or went."""
+        """Called when a subscription is opened or closed, and when readers come or go."""
         self.prompts = SentPrompts()
         self.incoming: dict[ExactId, anyio.CancelScope] = {}
-        """Open requests of the client that can be taken back."""
+        """Open requests of the client that can be cancelled."""
         self.outgoing = OutgoingRequests()
         self._lanes: dict[SessionId, anyio.Lock] = {}
         self._tasks = tasks
@@ -349,7 +348,7 @@ class ClientState:
     # -- tasks ---------------------------------------------------------------------------------------------
 
     def start(self, do: Callable[..., Awaitable[None]], *args: object) -> anyio.CancelScope:
-        """Run something beside everything else. It ends with the connection, or when its scope is cancelled."""
+        """Run a task in parallel. It ends with the connection, or when its scope is cancelled."""
         scope = anyio.CancelScope()
         self._scopes[scope] = None
         self._tasks.start_soon(self._run, scope, do, args)
@@ -366,16 +365,16 @@ class ClientState:
 
     @contextmanager
     def guarded(self) -> Generator[None]:
-        """What is done for the client meanwhile may fail: that ends nothing else."""
+        """Log errors of work done for the client, so that they end nothing else."""
         try:
             yield
         except TurnwireError as error:
             logger.info("a client's task ended early", extra={"event": "acp_task_ended", "code": error.code})
-        except Exception:  # whatever it is, it must not end the other tasks of the client
+        except Exception:  # no error may end the client's other tasks
             logger.exception("a client's task failed", extra={"event": "acp_task_failed"})
 
     def stop(self) -> None:
-        """End all that is done for the client."""
+        """Cancel all work done for the client."""
         for scope in list(self._scopes):
             scope.cancel()
         for subscription in self.subscriptions.values():
@@ -383,7 +382,7 @@ class ClientState:
 
     @asynccontextmanager
     async def lane(self, session_id: SessionId) -> AsyncGenerator[None]:
-        """Messages of one session are taken one after the other, in the order in which they came."""
+        """Serialize the messages of one session in the order in which they arrived."""
         lock = self._lanes.setdefault(session_id, anyio.Lock())
         try:
             async with lock:
@@ -395,25 +394,25 @@ class ClientState:
     # -- sessions ------------------------------------------------------------------------------------------
 
     def check(self, session_id: SessionId) -> None:
-        """Raises `SessionNotFound` if the client may not touch the session, whether there is one or not.
+        """Raise `SessionNotFound` if the client may not access the session, whether it exists or not.
 
-        Raises `ChildRestricted` for a child of a session that the client is at.
+        Raises `ChildRestricted` for a child of a session that the client is attached to.
         """
         self._check_child(session_id)
         if not self.who.may_touch(session_id):
             raise _unknown(session_id)
 
     def subscription(self, session_id: SessionId) -> Subscription:
-        """The client's own, attached or not. Raises `SessionNotFound` if the client may not touch the session."""
+        """Return the client's subscription, attached or not. Raises `SessionNotFound` without access."""
         self.check(session_id)
         subscription = self.subscriptions.get(session_id)
         if subscription is None:
-            most, changed = self.daemon.limits.held_frames, self.subscription_changed
+            most, changed = HELD_FRAMES, self.subscription_changed
             subscription = self.subscriptions[session_id] = Subscription(session_id, most, changed)
         return subscription
 
     def attached(self, session_id: SessionId) -> Subscription:
-        """The same if the client is attached to the session. Raises `SessionNotFound` otherwise."""
+        """Return the subscription if the client is attached to the session. Raises `SessionNotFound` otherwise."""
         self._check_child(session_id)
         subscription = self.subscriptions.get(session_id)
         if subscription is None or not subscription.is_attached:
@@ -427,19 +426,19 @@ class ClientState:
             )
 
     def parent(self, name: str) -> Subscription | None:
-        """The session that the client is attached to and whose child has this id; none if it is no child's."""
+        """Return the subscription to the parent of this child; None without an attached parent."""
         session_id = session_of(name)
         subscription = None if session_id is None else self.subscriptions.get(session_id)
         return subscription if subscription is not None and subscription.is_attached else None
 
     def open(self, subscription: Subscription, start: Start) -> None:
-        """The client is attached to the session, and its readers begin."""
-        # Who names the last event that it has knows the session already.
+        """Attach the client to the session and start its readers."""
+        # A client that names its last event knows the session already.
         is_held = self.is_awaited and not start.resumes
         subscription.open(start, self._expect_ready if is_held else None)
 
     def be_ready(self, subscription: Subscription) -> None:
-        """The client has said that it is ready for the session."""
+        """Record that the client is ready for the session."""
         self._says_ready = True
         subscription.open_gate()
 
@@ -448,7 +447,7 @@ class ClientState:
             self.start(self._give_up_ready, subscription, subscription.gate)
 
     async def _give_up_ready(self, subscription: Subscription, gate: Gate) -> None:
-        """A client that never says that it is ready is waited for once."""
+        """Open the gate after the timeout. A client that never reports ready is waited for only once."""
         await self.daemon.clock.sleep(self.daemon.settings.ready_timeout)
         if not subscription.is_attached or subscription.gate is not gate or gate.is_open:
             return
@@ -459,20 +458,21 @@ class ClientState:
         subscription.open_gate()
 
     async def leave(self, subscription: Subscription) -> None:
-        """The client is not attached to the session any more."""
+        """Detach the client from the session."""
         client_id = subscription.client_id
         subscription.close()
         if client_id is not None:
-            # A session of another node is not told when this one stops: what is not renewed is forgotten there.
+            # A session of another node is not notified when this node stops: registrations that are not renewed
+            # expire there.
             with suppress(SessionError, ShuttingDown):
                 await self.daemon.clients.detach(subscription.session_id, client_id)
 
     def told_on(self, subscription: Subscription) -> ToldOn:
-        """Which of the client's streams tell the session."""
+        """Return the client's streams that carry the session."""
         return subscription.told_on(is_merged=self.is_merged, is_connection_read=self.queue.has_readers)
 
     async def agent_version(self, session_id: SessionId) -> int:
-        """The version that the values in the view are in: the agent's, or the client's if there never was one."""
+        """Return the ACP version of the view's values: the agent's, or the client's if there was no agent."""
         state = (await self.daemon.node.peek(session_id)).state
         if state.agent is not None:
             return state.agent.protocol_version
@@ -482,39 +482,39 @@ class ClientState:
     # -- rights --------------------------------------------------------------------------------------------
 
     def audit(self, method: str, session_id: SessionId | None, status: int = 200) -> None:
-        """Record what the client did, or was refused."""
+        """Record a request of the client, or its rejection."""
         audit(self.who, method, PATH, status, self.address, session_id)
 
     def need(self, role: Role) -> None:
-        """Raises `Forbidden` if the client may not do what needs this role."""
+        """Raise `Forbidden` if the client's role does not cover this one."""
         if not self.who.role.covers(role):
             raise Forbidden(f"this needs the role {role.value!r}; the token has {self.who.role.value!r}")
 
     def can_answer(self, method: str, params: Raw) -> bool:
-        """Whether the client can put this request to its user."""
+        """Return whether the client can show this request to its user."""
         if method != ELICITATION_CREATE:
             return True
         is_url = text_of(members(params), "mode") == "url"
         return self.profile.elicitation_url if is_url else self.profile.elicitation_form
 
     def has_open(self, request_id: RequestId) -> bool:
-        """Whether a request of the client with this id is open already."""
+        """Return whether a request of the client with this id is open already."""
         return exact(request_id) in self.incoming or self.prompts.find(request_id) is not None
 
-    # -- answers -------------------------------------------------------------------------------------------
+    # -- responses -----------------------------------------------------------------------------------------
 
     def answer(self, request_id: RequestId, result: Raw, subscription: Subscription | None = None) -> None:
-        """The result of a request: on the session's stream, or on the connection's."""
+        """Send the result of a request, on the session's stream or on the connection's."""
         self.put(encode(Result(request_id, result)), subscription)
 
     def fail(self, request_id: RequestId, error: TurnwireError, subscription: Subscription | None = None) -> None:
-        """The refusal of a request."""
+        """Send an error response to a request."""
         self.put(failure_of(request_id, error), subscription)
 
     def put(self, frame: bytes, subscription: Subscription | None, after: int | None = None) -> None:
-        """Any frame that is in no log: on the connection's stream, or on the session's, behind the event `after`.
+        """Queue a frame that is not in the log, on the connection's stream or the session's.
 
-        If that is none, behind what the session's log has now.
+        If `after` is None, the frame follows the events that the session's log has now.
         """
         if subscription is None or not subscription.is_attached:
             self.queue.put(frame)
@@ -525,7 +525,7 @@ class ClientState:
         subscription.put(frame, after)
 
     def behind_all(self, act: Callable[[], None]) -> None:
-        """Call `act` once the client was told all of its sessions, as far as their logs go now."""
+        """Call `act` once the client was sent all events that its sessions' logs have now."""
         sessions = [each for each in self.subscriptions.values() if each.is_attached]
         left = {each.session_id for each in sessions}
 
@@ -540,7 +540,7 @@ class ClientState:
 
 
 def _unknown(session_id: SessionId) -> SessionNotFound:
-    """What a client hears of a session that is not there, not its own, or not attached."""
+    """Return the error for a session that does not exist, is not the client's, or is not attached."""
     return SessionNotFound(
         "there is no such session on this connection; load, resume or attach it first", session_id=session_id
     )

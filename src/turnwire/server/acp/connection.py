@@ -1,7 +1,7 @@
-"""One ACP client, whatever carries its frames: turnwire as its agent.
+"""One ACP client on any transport, with turnwire as its agent.
 
-What it is sent comes per session or in one order. Messages of one session are taken in the order in which they
-came. Never ends a turn because the client left.
+Frames for the client come per session or in one order. Messages of one session are processed in the order in which
+they came. A turn never ends because the client left.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from anyio.abc import TaskGroup
 from msgspec import DecodeError, Raw, Struct, field, json
 
 from turnwire import __version__
-from turnwire.core.connection_stage import REFUSALS, Admission, Admittance, MessageKind, Step
-from turnwire.core.encoder.encoder import Dialect
-from turnwire.core.translate.handshake import (
+from turnwire.errors import RemoteProtocolError, SessionError, TurnwireError
+from turnwire.ids import AgentName, SessionId
+from turnwire.log import Position
+from turnwire.projections.encoder.encoder import Dialect
+from turnwire.projections.translate.handshake import (
     ClientProfile,
     HostOffer,
     TurnCompletePolicy,
@@ -28,9 +30,6 @@ from turnwire.core.translate.handshake import (
     read_client,
     version_refusal,
 )
-from turnwire.errors import RemoteProtocolError, SessionError, TurnwireError
-from turnwire.ids import AgentName, SessionId
-from turnwire.log import Position
 from turnwire.server.access.identity import Identity
 from turnwire.server.acp import methods, prompt_methods
 from turnwire.server.acp.client_state import ClientState, logger
@@ -42,6 +41,7 @@ from turnwire.server.acp.rpc import failure_of, refusal
 from turnwire.server.acp.subscription import Subscription, ToldOn
 from turnwire.server.daemon import Daemon
 from turnwire.server.daemon.creation import profile_of
+from turnwire.session.connection_stage import REFUSALS, Admission, Admittance, MessageKind, Step
 from turnwire.wire.jsonrpc import (
     INVALID_REQUEST,
     Batch,
@@ -62,7 +62,7 @@ from turnwire.wire.peek import peek_session_id
 __all__ = ["AcpConnection", "FramePage"]
 
 EMPTY_BATCH = "empty_batch"
-"""Why the codec refuses a batch with nothing in it."""
+"""The codec's reason for rejecting an empty batch."""
 NO_BATCHES = "batches are not taken; send one message at a time"
 
 
@@ -70,16 +70,16 @@ NO_BATCHES = "batches are not taken; send one message at a time"
 
 
 class Agreed(NamedTuple):
-    """What holds for a connection from its `initialize` on."""
+    """The result of negotiating `initialize`, valid for the whole connection."""
 
     client: ClientProfile
     dialect: Dialect
     is_awaited: bool
-    """It is waited for until it sends `session/ready`."""
+    """True if frames wait until the client sends `session/ready`."""
     shows_offsets: bool
     result: Raw
     agent: str | None = None
-    """How the agent calls itself."""
+    """The agent's name for itself."""
 
 
 class _OurCapabilities(Struct, frozen=True, rename="camel"):
@@ -95,9 +95,9 @@ class _Capabilities(Struct):
 
 
 async def agree(daemon: Daemon, params: Raw, agent_name: AgentName | None) -> Agreed:
-    """The agreement with a client of that agent, or of the default one.
+    """Negotiate with a client of that agent, or of the default one.
 
-    Raises `RemoteProtocolError` for a client that speaks no version of ours.
+    Raises `RemoteProtocolError` for a client that supports none of our versions.
     """
     settings = daemon.settings
     client = read_client(params, newest=settings.protocol)
@@ -122,7 +122,7 @@ async def agree(daemon: Daemon, params: Raw, agent_name: AgentName | None) -> Ag
 
 
 def _wants_offsets(capabilities: Raw) -> bool:
-    """Whether the client asked to see the offsets of events, to resume by them where no transport has them."""
+    """Return whether the client requested event offsets, to resume by them on transports without cursors."""
     try:
         return json.decode(capabilities, type=_Capabilities).meta.ours.event_ids is not False
     except DecodeError:
@@ -133,7 +133,7 @@ def _wants_offsets(capabilities: Raw) -> bool:
 
 
 class AcpConnection:
-    """One client."""
+    """One ACP client."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class AcpConnection:
         connection_id: str | None = None,
     ) -> None:
         self.connection_id = connection_id or secrets.token_urlsafe(24)
-        """Unguessable, and no credential."""
+        """An unguessable id, which is not a credential."""
         self.who = who
         self.is_closed = False
         self._client = ClientState(daemon, who, tasks, self._tend, agent_name)
@@ -153,23 +153,23 @@ class AcpConnection:
 
     @property
     def is_initialized(self) -> bool:
-        """The client and we have agreed on how to speak."""
+        """True once `initialize` has succeeded."""
         return self._admission.is_initialized
 
     def can_answer(self, method: str, params: Raw) -> bool:
-        """Whether the client can put this request of an agent to its user."""
+        """Return whether the client can show this request of an agent to its user."""
         return self._client.can_answer(method, params)
 
     # -- from the client -----------------------------------------------------------------------------------
 
     def comes_from(self, address: str | None) -> None:
-        """From where the messages come that are received next, for the audit."""
+        """Set the source address of the messages that are received next, for the audit."""
         self._client.address = address
 
     async def receive(self, frame: bytes) -> None:
-        """Take one message. Returns once it is taken; its answer goes out with the frames. Raises nothing.
+        """Process one message. Returns once it is accepted; its response is sent with the frames. Raises nothing.
 
-        What comes in the moment in which the client's credential ends is not taken.
+        A message is ignored if the client's credential has just ended.
         """
         if not self._client.daemon.tokens.is_valid(self.who):
             return
@@ -185,7 +185,7 @@ class AcpConnection:
             await self.aclose()
 
     async def initialize(self, frame: bytes) -> bytes:
-        """Take the client's `initialize` and give its answer, which is not among the frames then."""
+        """Process the client's `initialize` and return the response, which is then not among the frames."""
         message = self._decode(frame)
         if isinstance(message, bytes):
             return message
@@ -195,7 +195,7 @@ class AcpConnection:
         return refusal(named, INVALID_REQUEST, "a connection begins with `initialize`")
 
     def _decode(self, frame: bytes) -> Frame | bytes | None:
-        """The message; a refusal if it is none; none if nobody waits for a refusal."""
+        """Return the message, an error frame for a malformed one, or None if the sender expects no error."""
         try:
             message = decode(frame)
         except RemoteProtocolError as error:
@@ -220,7 +220,7 @@ class AcpConnection:
         client.profile, client.dialect = agreed.client, agreed.dialect
         client.is_awaited, client.shows_offsets = agreed.is_awaited, agreed.shows_offsets
         self._admission.step(Step.AGREE)
-        # A page cannot read the header of an upgrade, so the answer says it too.
+        # A web page cannot read the headers of an upgrade response, so the result repeats the id.
         members = json.decode(agreed.result, type=dict[str, Raw])
         meta = json.decode(members.get("_meta", b"{}"), type=dict[str, Raw])
         ours = {"connectionId": self.connection_id} | ({} if agreed.agent is None else {"agentName": agreed.agent})
@@ -228,9 +228,9 @@ class AcpConnection:
         return encode(Result(request.id, raw(members | named)))
 
     def _is_in_order(self, message: Frame) -> bool:
-        """Whether a message other than `initialize` comes in a stage that has a place for it.
+        """Return whether a message other than `initialize` is allowed at this stage.
 
-        What is unknown, and who has to log in, the methods say: the daemon's clients log in at its agent.
+        Unknown methods and missing logins are left to the methods: the daemon's clients log in at its agent.
         """
         if self.is_closed:
             return False
@@ -252,7 +252,7 @@ class AcpConnection:
         if named is None:
             await self._act(message)
             return
-        # One session's messages wait for each other, and for those of no other session.
+        # Messages of one session wait for each other, but not for those of other sessions.
         async with client.lane(SessionId(named)):
             await self._act(message)
 
@@ -272,9 +272,9 @@ class AcpConnection:
     # -- to the client -------------------------------------------------------------------------------------
 
     def join(self, wake: Woken) -> QueueReader:
-        """One more takes what is tied to no session, in order, until it parts. Any number of readers.
+        """Add a reader of the connection's own frames, in order, until it parts. Any number of readers may join.
 
-        A session that was loaded and has no stream of its own yet is told here as well.
+        The reader also receives a loaded session that has no stream of its own yet.
         """
         reader = self._client.queue.open(wake)
         self._client.queue.enter(reader)
@@ -282,25 +282,25 @@ class AcpConnection:
         return reader
 
     def take(self, reader: QueueReader) -> list[bytes] | None:
-        """All frames that there are for it now, which may be none; None if there will be no more."""
+        """Return all frames available for the reader, possibly none; None if no more will follow."""
         if reader.is_late:
             return None
         frames = reader.rest()
-        # What was put before the end is told.
+        # Frames queued before the end are still sent.
         return None if self.is_closed and not frames else frames
 
     def part(self, reader: QueueReader) -> None:
-        """It reads no more."""
+        """Remove the reader."""
         self._client.queue.leave(reader)
         self._tend_all()
 
     def join_all(self, wake: Woken) -> QueueReader:
-        """The same for a transport with one stream: everything is told there, in one order."""
+        """Add a reader for a transport with one stream, which carries everything in one order."""
         self._client.is_merged = True
         return self.join(wake)
 
     async def connection_frames(self) -> AsyncGenerator[list[bytes]]:
-        """What is tied to no session, some at a time, until the connection ends."""
+        """Yield batches of frames that belong to no session, until the connection ends."""
         wake = Wake()
         reader = self.join(wake)
         try:
@@ -313,26 +313,27 @@ class AcpConnection:
             self.part(reader)
 
     async def session_frames(self, session_id: SessionId, after: Position | None) -> AsyncGenerator[FramePage]:
-        """One reader's stream of one session, from a cursor or from where the client's last reader stood.
+        """Yield one reader's stream of one session, from a cursor or from the position of the client's last reader.
 
-        Gives some frames at a time, which count as given when the next are asked for. Waits for the session if the
-        client has not entered it yet. Raises `PositionLost`, and `SessionNotFound` if the client may not read it.
+        Yields batches, which count as delivered when the next one is requested. Waits for the session if the client
+        has not entered it yet. Raises `PositionLost`, and `SessionNotFound` if the client may not read it.
         """
         async with aclosing(pages(self._client, self._client.subscription(session_id), after)) as told:
             async for each in told:
                 yield each
 
     async def all_frames(self) -> AsyncGenerator[list[bytes]]:
-        """Everything in one order, some at a time: for transports with one stream."""
+        """Yield batches of all frames in one order, for transports with one stream."""
         self._client.is_merged = True
         async with aclosing(self.connection_frames()) as frames:
             async for each in frames:
                 yield each
 
     def take_up(self, *, attaches: bool) -> None:
-        """A new socket goes on with the connection: each session where it stood, or as the client is to say.
+        """Resume the connection on a new socket: each session where it stopped, or where the client will say.
 
-        `attaches`: it will open each session anew behind the last event that it has, and hears none before.
+        `attaches`: the client will open each session again after its last event, and receives no events before
+        that.
         """
         if attaches:
             self._client.queue.forget_logged()
@@ -345,18 +346,18 @@ class AcpConnection:
     # -- sessions on the connection's own stream -----------------------------------------------------------
 
     def _tend_all(self) -> None:
-        """A reader of the connection came or went: sessions without streams of their own follow it."""
+        """Update all sessions without their own streams, since a reader of the connection came or went."""
         for subscription in list(self._client.subscriptions.values()):
             subscription.wake()
             self._tend(subscription)
 
     def _tend(self, subscription: Subscription) -> None:
-        """Start or stop what the subscription asks for: a reader on the connection's own stream, and lending."""
+        """Start or stop the subscription's reader on the connection's own stream, and its lending."""
         client = self._client
         if subscription.carrier is None and client.told_on(subscription) is ToldOn.CONNECTION:
             subscription.carrier = Carrier(client, subscription, self._tend)
-        # The agent can ask of the client, and be heard by it, while somebody reads for the client. A reader for the
-        # connection's stream may wait for room in it that nobody makes any more.
+        # The agent can send requests and notifications to the client while the client has a reader. A reader for
+        # the connection's stream may be waiting for room that no reader of the connection frees any more.
         is_read = subscription.streams > 0 or (subscription.readers > 0 and client.queue.has_readers)
         is_lent = subscription.is_attached and is_read
         if is_lent and subscription.lending is None:
@@ -368,27 +369,27 @@ class AcpConnection:
     # -- the end -------------------------------------------------------------------------------------------
 
     def sessions(self) -> Collection[SessionId]:
-        """The sessions that the client has entered here."""
+        """Return the sessions that the client is attached to."""
         return [each.session_id for each in self._client.subscriptions.values() if each.is_attached]
 
     def may_read(self, session_id: SessionId) -> bool:
-        """Whether the client may open a stream of the session. Says nothing of whether there is one."""
+        """Return whether the client may open a stream of the session, which need not exist."""
         return self.who.may_touch(session_id)
 
     async def aclose(self, *, ends_work: bool = False) -> None:
-        """The client is gone: it leaves its sessions, and its frames end. Prompts go on.
+        """Close the connection: detach the client from its sessions and end its frames. Prompts continue.
 
-        `ends_work`: it said so itself, so what it alone waits for is taken back: its prompts that have not started.
+        `ends_work`: the client closed the connection itself, so its prompts that have not started are withdrawn.
         """
         if self.is_closed:
             return
         self.is_closed = True
         client = self._client
-        # Also if whoever closes it is cancelled: a client that stayed in its sessions would count as there.
+        # Shielded, because a client that stayed attached after a cancelled close would count as present.
         with anyio.CancelScope(shield=True):
             for subscription in list(client.subscriptions.values()):
                 if ends_work and subscription.is_attached:
-                    # One that was deleted meanwhile has nothing to take back, and must not keep the others.
+                    # A session that was deleted meanwhile has no prompts to withdraw and must not block the others.
                     with suppress(SessionError):
                         await prompt_methods.drop_waiting(client, subscription)
                 await client.leave(subscription)

@@ -1,8 +1,8 @@
-"""Frames for a client that are in no log: answers, requests to it, refusals. In order, for any number of readers.
+"""Frames for a client that are not in the log: responses, requests to it, errors.
 
-Takes frames; gives each of them to every reader that is there. What comes while nobody reads is held for the first
-who does, up to a bound; beyond it there is nobody to talk to, and `is_lost` says so. A reader that falls further
-behind than the bound is let go, so that it delays nobody.
+Each frame goes to every present reader, in order. Frames that arrive without a reader are held for the first one,
+up to a bound; beyond it the client is considered lost (`is_lost`). A reader that lags by more than the bound is
+dropped, so that it delays no other.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 BEHIND = 4
-"""Pages of the log that wait at most for a reader, if another is faster. For the fastest one waits: the log has the
-rest."""
+"""Maximum number of queued pages for a slower reader. Only one is queued for the fastest: the log has the rest.
+"""
 
 
 class Woken(Protocol):
-    """Somebody who has something to look at."""
+    """The receiver of a wake-up."""
 
     def set(self) -> None:
-        """There is something. Does next to nothing: who says so has others to tell."""
+        """Notify the receiver that there may be work. Must return quickly: the caller has others to notify."""
         ...
 
 
 class Wake:
-    """Set by many, waited for by one. An event of asyncio, for any number who wait, is ten times as large."""
+    """A wake-up that many set and one awaits. An asyncio event, for any number, is ten times as large."""
 
     __slots__ = ("_is_set", "_waiting")
 
@@ -36,7 +36,7 @@ class Wake:
         self._waiting: asyncio.Future[None] | None = None
 
     def set(self) -> None:
-        """There is something to look at."""
+        """Wake the waiter."""
         self._is_set = True
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
@@ -50,16 +50,16 @@ class Wake:
 
 
 class Queued(NamedTuple):
-    """A frame or a page of the log, and the offset of the event that it must not overtake; 0 if there is none."""
+    """A frame or a page of the log, and the offset of the event that it must not overtake; 0 for no event."""
 
     after: int
     frames: Sequence[bytes]
     is_logged: bool = False
-    """It is a page of the log, so whoever comes back can have it again."""
+    """True for a page of the log, which a returning client can receive again."""
 
 
 class FrameQueue:
-    """One order of frames. There are thousands of these, nearly all of them empty, with one reader or none."""
+    """An ordered queue of frames. There are thousands, nearly all of them empty, with one reader or none."""
 
     __slots__ = ("_first", "_held", "_most", "_read", "_readers", "_room", "is_lost")
 
@@ -67,42 +67,43 @@ class FrameQueue:
         self._most = most
         self._held: list[Queued] = []
         self._first = 0
-        """How many were dropped from `_held`: the number of its first one."""
+        """The number of entries dropped from `_held`, which is the position of its first entry."""
         self._read = 0
-        """The first that no reader has taken."""
+        """The first position that no reader has consumed."""
         self._readers: list[QueueReader] = []
         self._room: list[Woken] = []
-        """Who waits for room, each once."""
+        """Receivers that wait for room, each listed once."""
         self.is_lost = False
-        """More waits than may: nobody reads."""
+        """True once more frames wait than allowed: the client does not read."""
 
     @property
     def end(self) -> int:
-        """The number of the next one. A page has one number."""
+        """The position of the next entry. A page has one position."""
         return self._first + len(self._held)
 
     @property
     def has_readers(self) -> bool:
-        """Whether somebody reads now."""
+        """True if the queue has a reader."""
         return bool(self._readers)
 
     def wake(self) -> None:
-        """There is something to look at besides frames."""
+        """Wake all readers for something other than a frame."""
         for each in self._readers:
             each.wake.set()
 
     def put(self, frame: bytes, after: int = 0) -> None:
-        """Give a frame to all readers, or hold it for the first."""
+        """Pass a frame to all readers, or hold it for the first one."""
         self._put(Queued(after, (frame,)))
 
     def put_all(self, frames: Sequence[bytes]) -> None:
-        """Give a page of frames that the log has to all readers, or hold it for the first. Ask for room before."""
+        """Pass a page of the log to all readers, or hold it for the first one. Call `has_room` before."""
         self._put(Queued(0, frames, is_logged=True))
 
     def _put(self, queued: Queued) -> None:
         self._held.append(queued)
         for each in list(self._readers):
-            # What is held is held for those in time, so one that does not read costs the others nothing.
+            # Entries are held only for readers that are not late, so one that does not read costs the others
+            # nothing.
             is_far = queued.is_logged and self._pages_from(each.position) > BEHIND
             if is_far or self.end - each.position > self._most:
                 each.is_late = True
@@ -112,12 +113,12 @@ class FrameQueue:
             self.is_lost = True
 
     def forget_logged(self) -> None:
-        """Frames that the log has are not given any more."""
-        # The places stay: a reader knows where it is by number.
+        """Discard the held frames that are in the log."""
+        # The entries stay, because readers store their position as a number.
         self._held = [each._replace(frames=()) if each.is_logged else each for each in self._held]
 
     def has_room(self, wake: Woken) -> bool:
-        """Whether the fastest reader has taken all pages of the log. If not, `wake` is set once it may have."""
+        """Return whether the fastest reader has consumed all pages of the log. If not, `wake` is set later."""
         if not self._pages_from(self._fastest()):
             return True
         if wake not in self._room:
@@ -125,27 +126,27 @@ class FrameQueue:
         return False
 
     def open(self, wake: Woken) -> QueueReader:
-        """A reader: the first one gets what was held, another what comes from now on."""
+        """Return a reader: the first one starts with the held frames, any other with the next frame."""
         return QueueReader(self, self.end if self._readers else self._read, wake)
 
     def since(self, position: int) -> Iterator[Queued]:
-        """What is held from this number on."""
+        """Return the held entries from this position on."""
         return islice(self._held, max(position - self._first, 0), None)
 
     def taken(self, position: int) -> None:
-        """A reader has taken what has this number."""
+        """Record that a reader has consumed the entry at this position."""
         self._read = max(self._read, position + 1)
         self._trim()
         self._look_for_room()
 
     def enter(self, reader: QueueReader) -> None:
-        """The reader reads from here on."""
+        """Register the reader."""
         self._readers.append(reader)
-        # It may stand before all others, and have nothing to take.
+        # The reader may be ahead of all others, with nothing to consume.
         self._look_for_room()
 
     def leave(self, reader: QueueReader) -> None:
-        """The reader is gone; what it alone has not read is dropped if others were faster."""
+        """Unregister the reader; frames that only it has not read are dropped if others were faster."""
         self._readers.remove(reader)
         self._trim()
 
@@ -163,7 +164,7 @@ class FrameQueue:
 
     def _trim(self) -> None:
         in_time = (each.position for each in self._readers if not each.is_late)
-        # Without a reader what nobody has taken waits for the next one.
+        # Without a reader, unconsumed frames wait for the next one.
         keep = min(in_time, default=self._read)
         gone = min(max(keep - self._first, 0), len(self._held))
         del self._held[:gone]
@@ -171,7 +172,7 @@ class FrameQueue:
 
 
 class QueueReader:
-    """One reader's place. Use it with `with`."""
+    """A reader's position. Use it with `with`."""
 
     __slots__ = ("_queue", "is_late", "position", "wake")
 
@@ -180,10 +181,10 @@ class QueueReader:
         self.position = position
         self.wake = wake
         self.is_late = False
-        """It fell too far behind, and gets nothing more."""
+        """True once the reader lags too far; it receives no more frames."""
 
     def next(self, upto: int | None = None) -> bytes | None:
-        """The next frame, if there is one that may follow the event `upto`; any may if that is none.
+        """Return the next frame; None if there is none, or if it must wait for an event after `upto`.
 
         Only for queues without pages of the log.
         """
@@ -196,7 +197,7 @@ class QueueReader:
         return frame
 
     def rest(self) -> list[bytes]:
-        """All frames that there are; may be none although something was taken."""
+        """Return all available frames; may be empty although entries were consumed."""
         queued = [] if self.is_late else list(self._queue.since(self.position))
         if queued:
             self.position += len(queued)
@@ -205,7 +206,7 @@ class QueueReader:
 
     @property
     def next_after(self) -> int | None:
-        """The event that the next frame waits behind; none if there is no frame."""
+        """The offset of the event that the next frame waits for; None without a frame."""
         queued = None if self.is_late else next(self._queue.since(self.position), None)
         return None if queued is None else queued.after
 

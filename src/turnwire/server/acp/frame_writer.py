@@ -1,8 +1,8 @@
-"""One session's events as frames for one client.
+"""Encoder of one session's events as frames for one client.
 
-What an event means to the client is `core.encoder`; the ids of requests, both ways, are the client's. Nearly every
-event is an update that is passed on as it is: its payload is spliced into a frame and never decoded, which is what
-makes many readers cheap. An observer is asked nothing.
+`projections.encoder` decides what an event means to the client; request ids, in both directions, are the client's.
+Nearly every event is an update that is passed on unchanged: its payload is spliced into a frame and never decoded,
+which makes many readers cheap. An observer is sent no requests.
 """
 
 from __future__ import annotations
@@ -17,62 +17,71 @@ from weakref import WeakKeyDictionary
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
-from turnwire.core import events as ev
-from turnwire.core.codec import decode
-from turnwire.core.correlation import spellings
-from turnwire.core.encoder import FOLDED, Answer, Ask, Fail, Outgoing, SessionEncoder, Tell, TellBlocked, Withdraw
-from turnwire.core.encoder.encoder import Dialect
-from turnwire.core.json_members import members, named, text_of, without_nulls
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import ChildId, PermissionId
+from turnwire.projections.encoder import (
+    FOLDED,
+    Answer,
+    Ask,
+    Fail,
+    Outgoing,
+    SessionEncoder,
+    Tell,
+    TellBlocked,
+    Withdraw,
+)
+from turnwire.projections.encoder.encoder import Dialect
 from turnwire.runtime.session import Readable
 from turnwire.runtime.tail import Tail
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, ClientState
 from turnwire.server.acp.plain_updates import END, PlainRun, PlainRuns, find_splice, read_update
 from turnwire.server.acp.subscription import Subscription
+from turnwire.session import events as ev
+from turnwire.session.codec import decode
+from turnwire.session.json_members import members, named, text_of, without_nulls
 from turnwire.wire.jsonrpc import Notification, Request, Result, encode, encode_failure, raw
 from turnwire.wire.methods import CANCEL_REQUEST, ELICITATION_CREATE, VENDOR
 from turnwire.wire.peek import peek_update
 from turnwire.wire.schema.update import TOOL_CALLS, update_head
 
 _EVENT_ID = b',"_meta":{"%b":{"eventId":%%d}}}}' % VENDOR.encode()
-"""How the params of a numbered frame end."""
+"""The end of the params of a frame with an event id."""
 
 
 _LIVE_ONLY = frozenset({"notice"})
-"""Updates that are no part of the history: who was not there does not hear of them."""
+"""Updates that are not part of the history: clients that were absent do not receive them."""
 
 _NUMBERED = (Tell, TellBlocked, Ask)
-"""What has params, and so a place for the number of its event."""
+"""Outgoing messages with params, which can carry an event id."""
 
 AT_ONCE = 256
-"""Events that the fold takes in one go: it takes some milliseconds. What is passed on costs next to nothing."""
+"""Events folded per call, which takes some milliseconds. Updates passed on unchanged cost next to nothing."""
 
 WORTH = 1024
-"""Events that are folded again rather than kept: they take some milliseconds."""
+"""Minimum distance between cached folds, in events; fewer are folded again in some milliseconds."""
 
 
-# -- what a reader knows -------------------------------------------------------------------------------------
+# -- the fold ------------------------------------------------------------------------------------------------
 
 
 class Fold(NamedTuple):
-    """What a reader knows of a session behind an event.
+    """A reader's knowledge of a session after an event.
 
-    What a client is told depends on the events and on its dialect alone, so a fold is good for every client that
-    speaks the same. Each reader goes on with a copy of its own; all are forgotten when the session is put away.
+    The frames for a client depend on the events and on its dialect alone, so a fold serves every client with the
+    same dialect. Each reader continues with its own copy; all are dropped when the session is unloaded.
     """
 
     offset: int
     encoder: SessionEncoder
     open: dict[str, Ask]
-    """Permission requests that nobody has answered."""
+    """Permission requests without an answer."""
 
     @classmethod
     def begin(cls, session: Readable, dialect: Dialect, first: int, upto: int) -> Fold:
-        """The furthest fold up to this event.
+        """Return the furthest cached fold up to this event, or a new one.
 
-        `first`: the log reaches back to here; a fold before it leads nowhere.
+        `first`: the oldest position of the log; an earlier fold is of no use.
         """
         known = _kept.get(session.tail, {}).get(dialect)
         if known is not None and first <= known.offset <= upto and (copy := known.copy()) is not None:
@@ -80,72 +89,72 @@ class Fold(NamedTuple):
         return cls(first, SessionEncoder(dialect, session.session_id), {})
 
     def keep(self, session: Readable, dialect: Dialect) -> None:
-        """A reader has come here without a word to its client. Kept if it went far enough beyond what is kept."""
+        """Cache the fold of a reader that has sent its client nothing, if it is far enough past the cached one."""
         folds = _kept.setdefault(session.tail, {})
         known = folds.get(dialect)
         if self.offset - (0 if known is None else known.offset) >= WORTH and (copy := self.copy()) is not None:
             folds[dialect] = copy
 
     def copy(self) -> Fold | None:
-        """None for a client whose agent speaks another version: such a fold is as long as the session."""
+        """Return a copy; None if the agent speaks another version, as such a fold grows with the session."""
         encoder = self.encoder.copy()
         return None if encoder is None else Fold(self.offset, encoder, dict(self.open))
 
 
 _kept: WeakKeyDictionary[Tail, dict[Dialect, Fold]] = WeakKeyDictionary()
-"""By what a session has wherever its loop runs."""
+"""Cached folds, keyed by the tail, which a session has wherever its loop runs."""
 
 
-# -- what a client is written --------------------------------------------------------------------------------
+# -- frames --------------------------------------------------------------------------------------------------
 
 
 class FramePage(NamedTuple):
-    """Frames of a session. An offset only with the last frame of an event: a cursor stands behind it.
+    """Frames of a session. Only the last frame of an event has an offset: the cursor moves past the event with it.
 
-    An empty frame is none: it says, on a stream of the session's own, that everything up to its offset was given.
+    An empty frame is not sent: on a session's own stream it marks that everything up to its offset was delivered.
     """
 
     frames: list[bytes]
     offsets: list[int | None]
-    """One for each frame."""
+    """The offset of each frame."""
 
     @classmethod
     def of(cls, frames: list[bytes]) -> FramePage:
-        """Frames of no event."""
+        """Return a page of frames that belong to no event."""
         return cls(frames, [None] * len(frames))
 
     def add(self, offset: int, frames: Sequence[bytes]) -> None:
-        """All frames of an event, which may be none."""
+        """Append all frames of an event, possibly none."""
         if frames:
             self.frames.extend(frames)
             self.offsets.extend([*[None] * (len(frames) - 1), offset])
 
 
 class WriterMode(Enum):
-    """What is told of an event."""
+    """The part of an event that is sent."""
 
     QUIET = auto()
-    """Nothing: the client knows it, or does not want it."""
+    """Nothing: the client has the event, or does not want it."""
     REPLAY = auto()
-    """What it added to the conversation. Answers and permission requests of the past are not given again."""
+    """The event's addition to the conversation, without past responses and permission requests."""
     RESUME = auto()
-    """The same for a client that was there before: its own prompts are its own, and it hears what only those do."""
+    """Like `REPLAY`, for a returning client: includes live-only updates and recognises its own prompts."""
     LIVE = auto()
 
 
 @lru_cache(64)
 def _looked_at(withheld: frozenset[str]) -> frozenset[str]:
-    """The kinds of update that are not passed on unseen. Clients are of few kinds, so they share it."""
+    """Return the kinds of update that are not passed on unread. Cached, since clients differ little."""
     return FOLDED | withheld
 
 
 class FrameWriter:
-    """Writes the frames of one reader, and folds the log as it goes."""
+    """Writer of one reader's frames; it folds the log as it proceeds."""
 
     def __init__(
         self, client: ClientState, subscription: Subscription, fold: Fold, runs: PlainRuns | None = None
     ) -> None:
-        """`runs`: what all readers of the session share."""
+        """`runs`: plain updates shared by all readers of the session."""
         self._client = client
         self._subscription = subscription
         self._runs = runs or PlainRuns()
@@ -155,16 +164,16 @@ class FrameWriter:
         self._withheld = re.compile(b"|".join(each.encode() for each in kinds)) if kinds else None
         self._looked_at = _looked_at(client.profile.withheld)
         self._open = fold.open
-        """Permission requests that nobody has answered, as the log stands here."""
+        """Permission requests without an answer at `offset`."""
         self.offset = fold.offset
-        """Where the log stands here."""
+        """The offset of the last event that was written."""
         self._asked: set[str] = set()
-        """Those that this reader has asked the client."""
+        """Permission requests that this reader has sent to the client."""
         self._calls = ReplayedCalls() if client.dialect.version == 1 else None
         self._head = update_head(subscription.session_id)
 
     def take(self, first: int, bodies: Sequence[bytes], mode: WriterMode) -> FramePage:
-        """The frames of events that follow each other: of all, or of those up to `offset` if that takes long."""
+        """Return the frames of consecutive events: of all, or up to `offset` if folding takes long."""
         page, place, folded = FramePage([], []), 0, 0
         while place < len(bodies) and folded < AT_ONCE:
             passes_on = self._encoder.passes_on
@@ -177,7 +186,7 @@ class FrameWriter:
         return page
 
     def _pass_on(self, page: FramePage, first: int, bodies: Sequence[bytes], place: int, mode: WriterMode) -> int:
-        """Add what is passed on as it is, from this place on. Gives where that ends."""
+        """Append updates that are passed on unchanged, from this position on. Return the position after them."""
         run = self._runs.get(first + place)
         if run is None:
             splice = find_splice(bodies[place])
@@ -196,12 +205,12 @@ class FrameWriter:
         return place + len(frames)
 
     def _passes(self, kind: str, mode: WriterMode) -> bool:
-        """Whether plain updates of this kind are passed on as they are."""
+        """Return whether plain updates of this kind are passed on unchanged."""
         is_retold = mode is WriterMode.REPLAY and (kind in _LIVE_ONLY or kind in TOOL_CALLS)
         return not (is_retold or kind in self._looked_at)
 
     def _add(self, page: FramePage, first: int, frames: list[bytes]) -> None:
-        """Frames of updates that follow each other."""
+        """Append the frames of consecutive updates."""
         offsets = range(first, first + len(frames))
         if self._client.shows_offsets:
             numbered = zip(offsets, frames, strict=True)
@@ -210,7 +219,7 @@ class FrameWriter:
         page.offsets.extend(offsets)
 
     def _one(self, offset: int, body: bytes, mode: WriterMode, *, passes_on: bool) -> list[bytes]:
-        """The frames of one event of any kind."""
+        """Return the frames of one event of any kind."""
         self.offset = offset
         stored = read_update(body) if passes_on else None
         if stored is None or stored.kind in self._looked_at or stored.child or stored.names:
@@ -223,7 +232,7 @@ class FrameWriter:
         return [self._update(update, shown, stored.beside)]
 
     def _take(self, offset: int, body: bytes, mode: WriterMode) -> list[bytes]:
-        """The frames of one event, as the fold has them."""
+        """Return the frames of one event, as the fold encodes them."""
         event = decode(body)
         if isinstance(event, ev.AgentStarted):
             self._subscription.agent_started()
@@ -239,7 +248,7 @@ class FrameWriter:
         if mode is not WriterMode.LIVE:
             outgoing = [each for each in outgoing if isinstance(each, Tell | TellBlocked)]
         shown = offset if self._client.shows_offsets else None
-        # An answer has no place for the number; should it get lost behind it, its request is asked again.
+        # A response cannot carry the event id; if it is lost after that frame, its request is sent again.
         last = max((place for place, each in enumerate(outgoing) if isinstance(each, _NUMBERED)), default=-1)
         frames = [self._write(each, shown if place == last else None) for place, each in enumerate(outgoing)]
         return [each for each in frames if each]
@@ -247,29 +256,29 @@ class FrameWriter:
     def _addressed(
         self, event: ev.TurnCompleted | ev.TurnFailed, mode: WriterMode, *, own: bool
     ) -> tuple[ev.TurnCompleted | ev.TurnFailed, bool]:
-        """The end of a prompt with the request id that it has for this client, and whether it is its own.
+        """Return the end of a turn as this client may match it, and whether the prompt is its own.
 
-        Ids of requests are local to a connection. One that this client has open for another prompt is left out, so
-        that nobody takes the end of a stranger's turn for that of its own.
+        Request ids are local to a connection, and most clients count from the same number. Only the connection
+        that sent the prompt sees its request id; the encoder names the turn by its `promptId` for everyone else.
+        A client that waits for its own id is therefore never released by another client's turn or a replayed one.
         """
-        prompts, named = self._client.prompts, event.prompt_request_id
-        asked = prompts.request_of(event.prompt_id) if mode is not WriterMode.REPLAY else None
-        if asked is not None:
-            return replace(event, prompt_request_id=asked), True
-        if not own and named is not None and any(map(prompts.find, spellings(named))):
+        if mode is WriterMode.REPLAY:
             return replace(event, prompt_request_id=None), False
-        return event, own
+        request_id = self._client.prompts.request_of(event.prompt_id)
+        if request_id is not None:
+            return replace(event, prompt_request_id=request_id), True
+        return (event, True) if own else (replace(event, prompt_request_id=None), False)
 
     def fold(self) -> Fold:
-        """What it knows, behind the last event."""
+        """Return the fold after the last event."""
         return Fold(self.offset, self._encoder, self._open)
 
     def state(self) -> list[bytes]:
-        """Where the session stands."""
+        """Return the frames of the session's running state."""
         return self._write_all(self._encoder.state())
 
     def greet(self, updates: Sequence[Raw]) -> list[bytes]:
-        """Updates that are in no log, in the words of the session's agent, for the client."""
+        """Return frames for updates that are not in the log, translated from the agent's version."""
         frames: list[bytes] = []
         for update in updates:
             event = ev.SessionUpdated(at=0, kind=peek_update(update).kind, update=update)
@@ -277,17 +286,17 @@ class FrameWriter:
         return frames
 
     def children(self) -> list[bytes]:
-        """The child sessions that there are, for a client that has not heard the history."""
+        """Return the frames of the existing child sessions, for a client without the history."""
         return self._write_all(self._encoder.children())
 
     def open_requests(self) -> list[bytes]:
-        """Permission requests that are open here and that this reader has not asked."""
+        """Return the frames of open permission requests that this reader has not sent."""
         return self._write_all([each for each in self._open.values() if each.request_id not in self._asked])
 
     def settled_requests(self, still_open: Collection[str]) -> list[bytes]:
-        """Takes back what the client was asked before, and what was settled while nobody read.
+        """Return withdrawals of earlier requests that were settled while the client had no reader.
 
-        `still_open`: what the session waits for now. The events that asked may be forgotten here.
+        `still_open`: the session's open requests. The log may have forgotten the events that asked them.
         """
         asked = self._client.outgoing.unsettled(self._subscription.session_id, self.offset)
         return self._write_all([Withdraw(each) for each in asked if each not in {*self._open, *still_open}])
@@ -303,17 +312,17 @@ class FrameWriter:
                 self._open.pop(each.request_id, None)
 
     def _is_withheld(self, outgoing: Outgoing) -> bool:
-        """An update of a kind that the client did not ask for."""
+        """Return whether this is an update of a kind that the client did not ask for."""
         if not isinstance(outgoing, Tell) or self._withheld is None or not self._withheld.search(outgoing.update):
             return False
-        # The word is in it somewhere; whether it is the kind is seldom worth a look.
+        # The name occurs somewhere in the update; the kind is decoded only now, which is rare.
         try:
             return peek_update(outgoing.update).kind in self._client.profile.withheld
         except RemoteProtocolError:
             return False
 
     def _write(self, outgoing: Outgoing, offset: int | None) -> bytes:
-        """The frame; empty if this client is not sent any."""
+        """Return the frame; empty if this client is not sent one."""
         match outgoing:
             case Tell(update, beside, child):
                 return self._update(update, offset, beside, child)
@@ -332,7 +341,7 @@ class FrameWriter:
                 return b"" if request_id is None else encode(_cancel(request_id))
 
     def _waiting(self, update: Raw, waits: Sequence[tuple[PermissionId, str]]) -> Raw:
-        """The update with what the turn waits for, by the ids of the requests that this client was sent (R97)."""
+        """Return the update with the requests that the turn waits for, under the ids that this client was sent."""
         told: list[dict[str, object]] = []
         for permission_id, kind in waits:
             request_id = self._client.outgoing.asked_as(permission_id)
@@ -345,7 +354,7 @@ class FrameWriter:
     ) -> bytes:
         head = self._head if child is None else update_head(child)
         if beside is not UNSET:
-            # Few agents say something here, so the members are read only where one does.
+            # Few agents send other members, so these are decoded only if present.
             others = _with_offset(beside, offset)
             return b"".join((head, update, b",", bytes(others)[1:], b"}"))
         end = b"}}" if offset is None else _EVENT_ID % offset
@@ -365,19 +374,19 @@ class FrameWriter:
 
 
 class ReplayedCalls:
-    """The tool calls of a history that is told to a v1 client: each begins with its announcement.
+    """Tool calls of a history that is replayed to a v1 client: each begins with its announcement.
 
-    An agent may announce a call by asking for a permission, and go on with updates of it. Permission requests of
-    the past are not told again, so the first update says what they said.
+    An agent may announce a call with a permission request and continue with updates of it. Permission requests of
+    the past are not sent again, so the first update includes their content.
     """
 
     def __init__(self) -> None:
         self._asked: dict[str, dict[str, Raw]] = {}
-        """Calls that a permission request was about, and that nothing else has told yet."""
+        """Calls of permission requests that no update has announced yet."""
         self._told: set[str] = set()
 
     def replayed(self, outgoing: Outgoing) -> Outgoing:
-        """Anything that the client would have been sent."""
+        """Return an outgoing message with its call announced; record the call of a permission request."""
         if isinstance(outgoing, Tell):
             return outgoing._replace(update=self.told(peek_update(outgoing.update).kind, outgoing.update))
         if isinstance(outgoing, Ask):
@@ -387,7 +396,7 @@ class ReplayedCalls:
         return outgoing
 
     def told(self, kind: str, update: Raw) -> Raw:
-        """An update, as an announcement if it is the first of its call."""
+        """Return the update, as an announcement if it is the first of its call."""
         if kind not in TOOL_CALLS:
             return update
         fields = members(update)
@@ -402,7 +411,7 @@ class ReplayedCalls:
 
 
 def _is_past(kind: str, mode: WriterMode) -> bool:
-    """Whether an update was for those who were there."""
+    """Return whether an update was only for clients that were present."""
     return mode is WriterMode.REPLAY and kind in _LIVE_ONLY
 
 

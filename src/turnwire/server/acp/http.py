@@ -1,9 +1,9 @@
-"""ACP over Streamable HTTP: requests by POST, everything else on event streams that the client opens with GET.
+"""ACP over Streamable HTTP: messages by POST, all other frames on event streams that the client opens with GET.
 
-Takes JSON-RPC messages, one for each POST, and answers 202 as soon as a message is taken; the JSON-RPC answer comes
-on a stream. Only `initialize` is answered in place. Gives one stream for the connection and one for each session,
-to any number of readers. Clients differ in the headers they send, so a message is routed by what it says, and a
-header is only held against it. Never ends a connection because a stream was lost.
+Each POST contains one JSON-RPC message and is answered with 202 as soon as the message is accepted; the JSON-RPC
+response comes on a stream. Only `initialize` is answered in place. There is one stream for the connection and one
+for each session, each with any number of readers. Clients differ in the headers that they send, so a message is
+routed by its content, and a header is only checked against it. A connection never ends because a stream was lost.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ from turnwire.errors import (
 from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.server.access.identity import Role
-from turnwire.server.acp.client_state import AGENT, AGENT_PATH, PATH
-from turnwire.server.acp.connection import EMPTY_BATCH, NO_BATCHES, AcpConnection, FramePage
+from turnwire.server.acp.connection import EMPTY_BATCH, NO_BATCHES, FramePage
 from turnwire.server.acp.reader import resync
 from turnwire.server.acp.registry import AcpConnections, KeptConnection
 from turnwire.server.acp.rpc import failure_of, refusal
+from turnwire.server.acp_paths import AGENT, AGENT_PATH, PATH
 from turnwire.server.bodies import BodyKind
-from turnwire.server.endpoint import Call, Endpoint, Stream, refuse
-from turnwire.server.streams.session_stream import EPOCH_HEADERS, Lost, read_offset, start_at
-from turnwire.server.streams.stream import RETRY, Pace, Writer, fill_stream, run_stream
+from turnwire.server.endpoint import EVENT_STREAM, Call, Endpoint, Stream, refuse
+from turnwire.server.readers.cursors import EPOCH_HEADERS, Lost, read_offset, start_at
+from turnwire.server.readers.event_stream import RETRY, PumpedStream, fill_stream, run_stream
 from turnwire.wire.jsonrpc import INVALID_REQUEST, Batch, Frame, Notification, Request, decode
 from turnwire.wire.methods import INITIALIZE
 from turnwire.wire.peek import peek_session_id
 from turnwire.wire.sse import encode_comment, in_ascii
 
 if TYPE_CHECKING:
-    # Imported by those who are one of several nodes.
+    # Imported only on a node of a cluster.
     from turnwire.server.cluster.relay import Relay
 
 CONNECTION_ID: Final = "acp-connection-id"
 SESSION_ID: Final = "acp-session-id"
 
 _EVENTS: Final = ("text/event-stream", "text/*", "*/*")
-"""What `Accept` may say for events, the most exact first: that one decides."""
+"""Values of `Accept` that allow events, most specific first: the first one present decides."""
 _ALLOWED: Final = "DELETE, GET, POST"
 _OPENED: Final = encode_comment("open")
-"""Some clients send nothing before the first byte of a stream has come."""
+"""A first comment, because some clients send nothing before the first byte of a stream."""
 
 
 class StreamableHttp:
     """The endpoint for clients without a socket."""
 
     def __init__(self, connections: AcpConnections, relay: Relay | None) -> None:
-        """`relay`: the way to connections of other nodes, if there are any."""
+        """`relay`: access to connections of other nodes, if there are any."""
         self._connections = connections
         self._relay = relay
         rows: tuple[tuple[str, Stream, str, dict[str, Any]], ...] = (
-            ("GET", self._get, "Open a stream", {}),
-            # The messages are audited themselves.
+            ("GET", self._get, "Open a stream", {"media_type": EVENT_STREAM}),
+            # Not audited here, because each message is audited itself.
             ("POST", self._post, "Send a message", {"takes": bytes, "body": BodyKind.CONTENT, "tells_who": False}),
             ("DELETE", self._delete, "End a connection", {}),
         )
@@ -73,7 +73,7 @@ class StreamableHttp:
             for path in (PATH, AGENT_PATH)
             for method, stream, words, more in rows
         )
-        """In the form of the REST routes, so that roles, refusals and the audit are the same."""
+        """Endpoints declared like the REST routes, so that roles, errors and the audit are the same."""
 
     # -- messages ------------------------------------------------------------------------------------------
 
@@ -132,28 +132,34 @@ class StreamableHttp:
             await self._session_stream(call, send, kept, SessionId(session_id))
             return
 
-        async def pump(writer: Writer) -> None:
-            pace = Pace()
-            await writer.write(RETRY + _OPENED)
-            async with aclosing(kept.connection.connection_frames()) as frames:
-                async for some in frames:
-                    await writer.write(in_ascii(b"".join([b"data: %b\n\n" % each for each in some])))
-                    await pace.step(len(some))
+        async def pump(stream: PumpedStream) -> None:
+            with kept.in_use():
+                await stream.send(RETRY + _OPENED)
+                async with aclosing(kept.connection.connection_frames()) as frames:
+                    async for some in frames:
+                        await stream.send(in_ascii(b"".join([b"data: %b\n\n" % each for each in some])))
 
-        with kept.in_use():
-            await run_stream(call, send, {}, pump)
+        await run_stream(call, send, {}, pump)
 
     async def _session_stream(self, call: Call, send: Send, kept: KeptConnection, session_id: SessionId) -> None:
         if not kept.connection.may_read(session_id):
             raise NotFound("there is no such session; it was deleted, or was never here")
         start = await _start(call, session_id)
-        stream = _SessionStream(call, kept.connection, session_id, start)
-        with kept.in_use():
-            await run_stream(call, send, dict.fromkeys(EPOCH_HEADERS, start.epoch), stream.run)
+
+        async def pump(stream: PumpedStream) -> None:
+            with kept.in_use(), call.daemon.metrics.subscriber(session_id) as subscriber:
+                await stream.send(_begin(session_id, start))
+                async with aclosing(kept.connection.session_frames(session_id, start.after)) as pages:
+                    async for page in pages:
+                        await stream.send(in_ascii(_events(page)))
+                        if (offset := next(filter(None, reversed(page.offsets)), None)) is not None:
+                            subscriber.offset = offset
+
+        await run_stream(call, send, dict.fromkeys(EPOCH_HEADERS, start.epoch), pump)
 
     async def _is_relayed(self, call: Call, send: Send) -> bool:
-        """Let another node answer, if the connection is there; whether it was so."""
-        life = self._connections.elsewhere(_connection_id(call.request))
+        """Return whether another node has the connection; if so, it has answered."""
+        life = self._connections.elsewhere(_connection_id(call.request), call.request.path_params.get(AGENT))
         if life is None:
             return False
         assert self._relay is not None, "who knows of other nodes has a way to them"
@@ -167,10 +173,10 @@ class StreamableHttp:
                 await send({"type": "http.response.body", "body": body})
                 return True
 
-            async def pump(writer: Writer) -> None:
+            async def pump(stream: PumpedStream) -> None:
                 async with aclosing(answer.events()) as events:
                     async for some in events:
-                        await writer.write(some)
+                        await stream.send(some)
 
             await fill_stream(call, send, pump)
         return True
@@ -180,7 +186,7 @@ class StreamableHttp:
 
 
 class _Start(NamedTuple):
-    """Where a stream begins."""
+    """The start of a stream."""
 
     epoch: Epoch
     after: Position | None
@@ -188,7 +194,7 @@ class _Start(NamedTuple):
 
 
 async def _start(call: Call, session_id: SessionId) -> _Start:
-    """What the client's cursor stands for. Raises `BadRequest`, `SessionNotFound`."""
+    """Return the start for the client's cursor. Raises `BadRequest`, `SessionNotFound`."""
     headers = call.request.headers
     offset = read_offset(headers.get("last-event-id"))
     if offset is None:
@@ -198,58 +204,36 @@ async def _start(call: Call, session_id: SessionId) -> _Start:
     return _Start(head.epoch, after, lost)
 
 
-class _SessionStream:
-    """The stream of one session, to one reader."""
-
-    def __init__(self, call: Call, connection: AcpConnection, session_id: SessionId, start: _Start) -> None:
-        self._daemon = call.daemon
-        self._connection = connection
-        self._session_id = session_id
-        self._start = start
-
-    async def run(self, writer: Writer) -> None:
-        """Write all there is and will be."""
-        after, pace = self._start.after, Pace()
-        with self._daemon.metrics.subscriber(self._session_id) as subscriber:
-            await writer.write(self._begin())
-            async with aclosing(self._connection.session_frames(self._session_id, after)) as pages:
-                async for page in pages:
-                    await writer.write(in_ascii(_events(page)))
-                    if (offset := next(filter(None, reversed(page.offsets)), None)) is not None:
-                        subscriber.offset = offset
-                    await pace.step(len(page.frames))
-
-    def _begin(self) -> bytes:
-        _, after, lost = self._start
-        parts = [RETRY, _OPENED]
-        if lost is not None:
-            parts.append(b"data: %b\n\n" % resync(self._session_id, lost))
-        if after is not None:
-            # The id alone is no event, but a client that is cut before the first one comes back with it.
-            parts.append(b"id: %d\n\n" % after.offset)
-        return b"".join(parts)
+def _begin(session_id: SessionId, start: _Start) -> bytes:
+    parts = [RETRY, _OPENED]
+    if start.lost is not None:
+        parts.append(b"data: %b\n\n" % resync(session_id, start.lost))
+    if start.after is not None:
+        # An id alone is no event, but a client that is disconnected before the first event returns with it.
+        parts.append(b"id: %d\n\n" % start.after.offset)
+    return b"".join(parts)
 
 
 def _events(page: FramePage) -> bytes:
     pairs = zip(page.offsets, page.frames, strict=True)
     if None in page.offsets or b"" in page.frames:
         return b"".join([_event(offset, frame) for offset, frame in pairs])
-    # Nearly every page is of updates alone.
+    # Nearly every page contains updates only.
     return b"".join([b"id: %d\ndata: %b\n\n" % each for each in pairs])
 
 
 def _event(offset: int | None, frame: bytes) -> bytes:
     if not frame:
-        # No event, but the client's cursor moves.
+        # An id without an event moves the client's cursor.
         return b"id: %d\n\n" % (offset or 0)
     return b"data: %b\n\n" % frame if offset is None else b"id: %d\ndata: %b\n\n" % (offset, frame)
 
 
-# -- what a request says -------------------------------------------------------------------------------------
+# -- parsing requests ----------------------------------------------------------------------------------------
 
 
 class _Refusal(NamedTuple):
-    """An HTTP answer to what is no message."""
+    """An HTTP response to a body that is not a message."""
 
     status: int
     body: bytes
@@ -280,7 +264,7 @@ def _connection_id(request: HttpRequest) -> str:
 
 
 def _check_session(request: HttpRequest, frame: Frame) -> None:
-    """A header that names another session than the message is a mix-up of the client."""
+    """Raise `BadRequest` if the header names another session than the message."""
     named = request.headers.get(SESSION_ID)
     told = peek_session_id(frame.params) if isinstance(frame, Request | Notification) and frame.params else None
     if named is not None and told is not None and named != told:
@@ -288,7 +272,7 @@ def _check_session(request: HttpRequest, frame: Frame) -> None:
 
 
 def _takes_events(request: HttpRequest) -> bool:
-    """Whether `Accept` lets us answer with events. None at all, or an empty one, allows everything."""
+    """Return whether `Accept` allows an event stream. A missing or empty header allows everything."""
     accept = ",".join(request.headers.getlist("accept"))
     if not accept.strip():
         return True

@@ -1,8 +1,8 @@
-"""How a call of a client is served, whatever its method.
+"""Dispatch of a client's call to the method that serves it.
 
-Which versions have a method is in the table of `wire.methods`; who may call it and what it does is in the table at
-the end of the module that serves it. What begins with `_` is the agent's own affair and goes there and back as it
-is. A slow method keeps no later message waiting: it is a task of its own.
+The table of `wire.methods` lists the versions that have a method; the table at the end of the module that serves it
+lists the role it needs and its function. Methods that begin with `_` are the agent's and are passed on unchanged in
+both directions. A slow method runs as a separate task and does not delay later messages.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import logging
 
 import anyio
 
-from turnwire.core.correlation import exact
 from turnwire.errors import TurnwireError
 from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
 from turnwire.server.acp import passthrough, prompt_methods, session_methods
 from turnwire.server.acp.client_state import ClientState, NotificationRow, Row
 from turnwire.server.acp.rpc import refusal
+from turnwire.session.correlation import exact
 from turnwire.wire.jsonrpc import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -29,17 +29,17 @@ from turnwire.wire.methods import SESSION_CANCEL, find_method, is_extension
 from turnwire.wire.peek import peek_session_id
 
 TAKEN_BACK = 499
-"""The status, in the audit, of a request whose client did not wait for it."""
+"""The audit status of a request that its client cancelled."""
 REQUEST_OPEN = "request_open"
-"""By which a client that asks again after a loss knows that its first request is not lost."""
+"""Tells a client that repeats a request after a connection loss that the first one is not lost."""
 
 logger = logging.getLogger(__name__)
 
 ROWS: dict[str, Row] = session_methods.ROWS | prompt_methods.ROWS | passthrough.ROWS
-"""Every request that a client may send, but for `initialize`."""
+"""All requests that a client may send, except `initialize`."""
 
 _EXTENSION = Row(passthrough.request_extension, Role.CONTROLLER, on_session=True)
-"""Every other one whose name begins with `_`."""
+"""The row of every other method whose name begins with `_`."""
 
 NOTIFICATIONS: dict[str, NotificationRow] = session_methods.NOTIFICATIONS | prompt_methods.NOTIFICATIONS
 
@@ -72,7 +72,7 @@ async def _serve(client: ClientState, row: Row, request: Request) -> None:
     subscription = client.subscriptions.get(SessionId(named)) if row.on_session and named is not None else None
     status = 200
     if subscription is not None:
-        # Who asks about a session can take what comes of it, and its answer stands behind that.
+        # A client that sends a request about a session is ready for its frames, and the response must follow them.
         subscription.open_gate()
     try:
         client.need(row.role)
@@ -86,7 +86,7 @@ async def _serve(client: ClientState, row: Row, request: Request) -> None:
         status = TAKEN_BACK
         client.put(refusal(request.id, REQUEST_CANCELLED, "the request was taken back"), subscription)
         raise
-    except Exception:  # whatever it is, its client must hear of it
+    except Exception:  # the client must get a response to any error
         status = TurnwireError.http_status
         logger.exception("a request failed", extra={"event": "acp_request_failed", "method": request.method})
         client.fail(
@@ -99,7 +99,7 @@ async def _serve(client: ClientState, row: Row, request: Request) -> None:
 
 
 async def hear(client: ClientState, said: Notification) -> None:
-    """Take a notification of the client. What is wrong with it is nobody's to hear."""
+    """Process a notification of the client. Errors are logged, because a notification has no response."""
     known = NOTIFICATIONS.get(said.method)
     status = 200
     try:

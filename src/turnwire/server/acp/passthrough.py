@@ -1,8 +1,8 @@
-"""What passes between a client and the session's agent beside prompts and updates, both ways.
+"""Messages between a client and the session's agent other than prompts and updates, in both directions.
 
-Client to agent: logging in and out, stopping one tool call or terminal, and methods that are somebody's own (`_…`),
-which go there and come back as they are. Agent to client: requests for its files and terminals, for as long as
-somebody reads for the client, and notifications. None of it is in the log.
+Client to agent: logging in and out, cancelling one tool call or terminal, and extension methods (`_…`), which are
+passed on unchanged in both directions. Agent to client: requests for its files and terminals, for as long as the
+client has a reader, and notifications. None of them is in the log.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 from anyio import CancelScope
 from msgspec import UNSET, Raw, Struct
 
-from turnwire.core.encoder.children import knows_children
-from turnwire.core.json_members import members, named
-from turnwire.core.translate.handshake import can_log_out, has_login, is_terminal
-from turnwire.core.translate.views import can_cancel
 from turnwire.errors import Forbidden, RemoteProtocolError, RequestRefused
+from turnwire.hosting.client_requests import ServedMethods
 from turnwire.ids import SessionId
-from turnwire.runtime.client_requests import ServedMethods
+from turnwire.projections.encoder.children import knows_children
+from turnwire.projections.translate.handshake import can_log_out, has_login, is_terminal
+from turnwire.projections.translate.views import can_cancel
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, AwaitedRequest, ClientState, Row
 from turnwire.server.acp.rpc import EMPTY, read_params
 from turnwire.server.acp.subscription import Subscription, SubscriptionState
+from turnwire.session.json_members import members, named
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Failure, Notification, Request, encode, invalid_params, raw
 from turnwire.wire.methods import (
     AUTH_LOGIN,
@@ -80,9 +80,10 @@ async def logout(client: ClientState, request: Request) -> Raw:
 
 
 def _check_alone(client: ClientState) -> None:
-    """Who has one session only says nothing to an agent that others share, but through that session's own methods.
+    """Raise `Forbidden` if the client is limited to one session and its agent is shared with others.
 
-    A login counts for the whole agent, and what a method of its own does is for nobody here to know.
+    Such a client may use only the session's own methods: a login counts for the whole agent, and the effect of an
+    extension method is unknown here.
     """
     if not _is_alone(client):
         raise Forbidden(
@@ -108,9 +109,9 @@ class _Item(Struct, rename="camel"):
 
 
 async def cancel_item(client: ClientState, request: Request) -> Raw | None:
-    """`tool_call/cancel` and `terminal/cancel` of v2, if the agent offers it for this very item now.
+    """`tool_call/cancel` and `terminal/cancel` of v2, if the agent offers it for this item now.
 
-    What became of the item is told by the agent's next update of it. The turn goes on.
+    The agent's next update of the item reports the outcome. The turn continues.
     """
     wanted = read_params(request.params, _Item)
     client.attached(wanted.session_id)
@@ -129,17 +130,17 @@ async def cancel_item(client: ClientState, request: Request) -> Raw | None:
     return await _ask_agent(client, request, wanted.session_id, params)
 
 
-# -- client to agent: methods of their own -------------------------------------------------------------------
+# -- client to agent: extension methods ----------------------------------------------------------------------
 
 
 async def request_extension(client: ClientState, request: Request) -> Raw | None:
-    """A request beside ACP: to the agent as it is, and its answer back as it is."""
+    """Pass an extension request to the agent unchanged, and its response back."""
     session_id, params = _for_agent(client, request.params)
     return await _ask_agent(client, request, session_id, params)
 
 
 async def notify_extension(client: ClientState, said: Notification) -> None:
-    """A notification beside ACP."""
+    """Pass an extension notification to the agent."""
     session_id, params = _for_agent(client, said.params)
     await client.daemon.node.agents.notify(session_id, said.method, params, name=client.agent_name)
 
@@ -147,7 +148,7 @@ async def notify_extension(client: ClientState, said: Notification) -> None:
 async def _ask_agent(
     client: ClientState, request: Request, session_id: SessionId | None, params: dict[str, Raw]
 ) -> Raw | None:
-    """The agent's result; none if it refused, which the client is told in the agent's own words."""
+    """Return the agent's result; None if the agent refused, in which case the client is sent the agent's error."""
     answer = await client.daemon.node.agents.call(session_id, request.method, params, name=client.agent_name)
     if not isinstance(answer, Failure):
         return answer.result
@@ -157,7 +158,7 @@ async def _ask_agent(
 
 
 def _for_agent(client: ClientState, params: Raw) -> tuple[SessionId | None, dict[str, Raw]]:
-    """The session that it is about, and the rest of the params."""
+    """Return the session that the params name, and the other params."""
     _check_alone(client)
     rest = read_params(params, dict[str, Raw])
     session_id = peek_session_id(params)
@@ -173,9 +174,10 @@ def _for_agent(client: ClientState, params: Raw) -> tuple[SessionId | None, dict
 
 
 class Lending:
-    """For as long as it is there, the client hears what the agent says beside ACP, and does what it asks for.
+    """A client's offer to its session's agent: to receive its other notifications and serve its requests.
 
-    Each agent that takes the session is listened to. There is a task only while it is found. Implements `Lent`.
+    Follows each agent that starts to serve the session. There is a task only while the agent is looked up.
+    Implements `Lent`.
     """
 
     __slots__ = (
@@ -199,7 +201,7 @@ class Lending:
         self._unlisten: Callable[[], None] | None = None
         self._is_over = False
         self._is_anew = True
-        """There may be another agent than the one that is listened to."""
+        """True if the session may have another agent than the one that is listened to."""
         self._task: CancelScope | None = client.start(self._run)
 
     def set(self) -> None:
@@ -208,7 +210,7 @@ class Lending:
             self._task = self._client.start(self._run)
 
     def cancel(self) -> None:
-        """The client is not there any more."""
+        """Withdraw the offer; the client is gone."""
         self._is_over = True
         if self._task is not None:
             self._task.cancel()
@@ -225,7 +227,7 @@ class Lending:
                 self._unlisten = await agents.listen(self._subscription.session_id, self._listener)
         finally:
             self._task = None
-            # It may have come so far without ever waiting.
+            # Undo here too, because the task may have run to its end without a point of cancellation.
             if self._is_over:
                 self._undo()
 
@@ -233,7 +235,7 @@ class Lending:
         client, subscription, start = self._client, self._subscription, self._start
         if start is None:
             return
-        # Who has one session only must not answer for others that share the agent.
+        # A client limited to one session must not serve others that share the agent.
         owner = client.who.name if _is_alone(client) else None
         provider = ClientProvider(client, subscription)
         self._retract = await client.daemon.node.agents.offer(
@@ -271,11 +273,12 @@ class ClientProvider:
         return self._methods
 
     def serve(self, method: str, params: Raw, after: int) -> Coroutine[Any, Any, Raw]:
-        """Ask the client, behind this event, and wait. Raises `RequestRefused`."""
+        """Send the request to the client, after this event, and wait for the response. Raises `RequestRefused`."""
         client, subscription = self._client, self._subscription
         request = client.outgoing.send(subscription.session_id, method)
         if peek_session_id(params) is None:
-            # It is about no session, so it comes where such things come, behind all that was said in any.
+            # The request names no session, so it goes to the connection's stream, after all earlier events of every
+            # session.
             client.behind_all(partial(self._put, request, params))
             return self._answer(request, None)
         frame = encode(Request(request.id, method, _with_our_id(client, subscription.session_id, params)))
@@ -306,7 +309,7 @@ class ClientProvider:
 
 
 class _AgentListener:
-    """What one client hears of a session's agent beside updates. Implements `runtime.agent_connection.Listener`."""
+    """One client's listener for an agent's other messages. Implements `agent_connection.Listener`."""
 
     def __init__(self, client: ClientState, subscription: Subscription) -> None:
         self._client = client
@@ -336,7 +339,7 @@ class _AgentListener:
 
 
 def _with_our_id(client: ClientState, session_id: SessionId, params: Raw) -> Raw:
-    """The params with our name for the session, or for its child that the agent names, if the client knows it."""
+    """Return the params with our id of the session, or of the named child if the client knows children."""
     session = client.daemon.node.known(session_id)
     child = None if session is None else session.state.children.get(peek_session_id(params) or "")
     ours = session_id if child is None or not knows_children(client.dialect) else child.child_id

@@ -1,8 +1,8 @@
-"""The methods by which a client prompts, cancels and answers what it is asked.
+"""The methods by which a client sends prompts, cancels them and responds to requests.
 
-A prompt is answered by what the log says of it, on whatever stream the session is told: nearly always by a reader
-of the client (`frame_writer`). What no reader answers is found in the log here: a request whose idempotency key the
-session knows, and a prompt whose client was not there when it ended.
+A prompt is answered from the log, on the stream that carries the session: nearly always by a reader of the client
+(`frame_writer`). This module searches the log for the prompts that no reader answers: a request whose idempotency
+key the session knows, and a prompt whose client was not attached when it ended.
 """
 
 from __future__ import annotations
@@ -15,24 +15,19 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field, json
 from msgspec.structs import replace
 
-from turnwire.core import events as ev
-from turnwire.core.codec import STORED_UPDATE, decode
-from turnwire.core.correlation import exact
-from turnwire.core.dialect import read_cancel_request
-from turnwire.core.encoder import Answer, Fail, SessionEncoder
-from turnwire.core.inputs import AnswerPermission, Cancel, CancelChild, Prompt, WhenBusy
-from turnwire.core.permissions import NOT_ANSWERED
-from turnwire.core.state import SessionState, find_turn
-from turnwire.core.translate.permissions import translate_answer
+from turnwire import new_ids
 from turnwire.errors import (
     InvalidOption,
     PermissionNotFound,
     PositionLost,
+    PromptNotFound,
     TurnwireError,
 )
-from turnwire.ids import ChildId, PermissionId, SessionId
+from turnwire.ids import ChildId, PermissionId, PromptId, RequestId, SessionId
 from turnwire.log.base import Position
-from turnwire.runtime import new_ids
+from turnwire.projections.dialect import read_cancel_request
+from turnwire.projections.encoder import Answer, Fail, SessionEncoder
+from turnwire.projections.translate.permissions import translate_answer
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import (
     AwaitedRequest,
@@ -42,11 +37,17 @@ from turnwire.server.acp.client_state import (
     Row,
     SentPrompt,
 )
-from turnwire.server.acp.rpc import Named, failure_of, read_params
+from turnwire.server.acp.rpc import EMPTY, Named, failure_of, read_params
 from turnwire.server.acp.subscription import Subscription
 from turnwire.server.daemon.prompts import KEY_LENGTH, digest, submit_prompt
+from turnwire.session import events as ev
+from turnwire.session.codec import STORED_UPDATE, decode
+from turnwire.session.correlation import exact
+from turnwire.session.inputs import AnswerPermission, Cancel, CancelChild, Prompt, Settle, WhenBusy
+from turnwire.session.permissions import NOT_ANSWERED
+from turnwire.session.state import SessionState, find_turn
 from turnwire.wire.jsonrpc import Failure, Request, Result, encode, encode_failure
-from turnwire.wire.methods import CANCEL_REQUEST, SESSION_CANCEL, SESSION_PROMPT, VENDOR
+from turnwire.wire.methods import CANCEL_REQUEST, SESSION_CANCEL, SESSION_PROMPT, SESSION_SETTLE, VENDOR
 
 # -- prompting -----------------------------------------------------------------------------------------------
 
@@ -66,7 +67,7 @@ class _Prompting(Named, rename="camel"):
 
     @property
     def for_agent(self) -> dict[str, Any]:
-        """The `_meta` without what is for us."""
+        """The `_meta` without our own member."""
         return {name: value for name, value in (self.meta or {}).items() if name != VENDOR}
 
 
@@ -79,10 +80,10 @@ class _ForUs(Struct):
 
 
 async def prompt(client: ClientState, request: Request) -> None:
-    """`session/prompt`. Refused here, or answered by the log.
+    """`session/prompt`. Rejected here, or answered from the log.
 
-    With `_meta.turnwire.idempotencyKey` it is one prompt, however often it is sent, and each request is answered;
-    `whenBusy` beside it says what it wants when a turn runs.
+    With `_meta.turnwire.idempotencyKey`, repeated requests are one prompt, and each request is answered. `whenBusy`
+    next to it selects the behaviour while a turn runs.
     """
     daemon = client.daemon
     daemon.check_open()
@@ -102,7 +103,7 @@ async def prompt(client: ClientState, request: Request) -> None:
         digest=None if key is None else _digest(wanted),
     )
     carrier = {name: value for name, value in (wanted.meta or {}).items() if isinstance(value, str)}
-    # Before it is accepted: a reader may tell its end before we hear of that.
+    # Added before the prompt is accepted: a reader may send its end before the acceptance is known here.
     client.prompts.add(sent)
     try:
         accepted, _ = await submit_prompt(daemon, wanted.session_id, asked, wanted.for_agent, carrier)
@@ -118,9 +119,9 @@ async def prompt(client: ClientState, request: Request) -> None:
 
 
 async def _when_busy(client: ClientState, session_id: SessionId) -> WhenBusy:
-    """What a prompt wants that does not say: as the operator chose, unless an agent decides where prompts go.
+    """Return the default for a busy session: the operator's setting, unless the agent places prompts.
 
-    Such an agent decides it of every prompt of a client that knows this, also while a turn runs.
+    Such an agent places every prompt of a client that supports this, also while a turn runs.
     """
     state = (await client.daemon.node.peek(session_id)).state
     if client.profile.version == 2 and state.inserts:
@@ -136,7 +137,7 @@ def _digest(wanted: _Prompting) -> str:
 
 
 async def cancel(client: ClientState, params: Raw) -> None:
-    """`session/cancel`: what runs; on v2 also what this client has waiting."""
+    """`session/cancel`: cancel the running turn; on v2 also this client's waiting prompts."""
     session_id = read_params(params, Named).session_id
     parent = client.parent(session_id)
     if parent is not None:
@@ -148,6 +149,34 @@ async def cancel(client: ClientState, params: Raw) -> None:
     await client.daemon.node.submit(session_id, cancel_input(client, subscription))
 
 
+class _Settled(Named, rename="camel"):
+    prompt_id: PromptId | None = None
+    prompt_request_id: RequestId | None = None
+    """The id of the client's own request; with neither name, the running turn is meant."""
+
+
+async def settle(client: ClientState, request: Request) -> Raw:
+    """`_turnwire/session/settle`: end a turn although its agent has not reported the end.
+
+    Raises `PromptNotFound` if no such turn is open.
+    """
+    named = read_params(request.params, _Settled)
+    subscription = client.attached(named.session_id)
+    prompt_id = named.prompt_id
+    if prompt_id is None and named.prompt_request_id is not None:
+        sent = client.prompts.find(named.prompt_request_id)
+        prompt_id = None if sent is None else sent.prompt_id
+    elif prompt_id is None:
+        turn = (await client.daemon.node.peek(named.session_id)).state.turn
+        prompt_id = None if turn is None else turn.prompt_id
+    if prompt_id is None:
+        raise PromptNotFound("no such turn is open; it may have ended already", session_id=named.session_id)
+    now = client.daemon.clock.now_ms()
+    settled = Settle(at=now, author=client.who.name, client_id=subscription.client_id, prompt_id=prompt_id)
+    await client.daemon.node.submit(named.session_id, settled)
+    return EMPTY
+
+
 async def _cancel_child(client: ClientState, parent: Subscription, child_id: ChildId) -> None:
     wanted = CancelChild(
         at=client.daemon.clock.now_ms(), author=client.who.name, client_id=parent.client_id, child=child_id
@@ -156,7 +185,7 @@ async def _cancel_child(client: ClientState, parent: Subscription, child_id: Chi
 
 
 async def drop_waiting(client: ClientState, subscription: Subscription) -> None:
-    """Take back this client's prompts that have not started."""
+    """Withdraw this client's prompts that have not started."""
     state = (await client.daemon.node.peek(subscription.session_id)).state
     waiting = [each.prompt_id for each in (*state.queue, *state.offered) if each.prompt_id in client.prompts]
     for prompt_id in waiting:
@@ -166,14 +195,14 @@ async def drop_waiting(client: ClientState, subscription: Subscription) -> None:
 
 
 def cancel_input(client: ClientState, subscription: Subscription, **which: Any) -> Cancel:
-    """The input that cancels: what runs, or the prompt that is named."""
+    """Return the input that cancels the running turn, or the named prompt."""
     return Cancel(
         at=client.daemon.clock.now_ms(), author=client.who.name, client_id=subscription.client_id, **which
     )
 
 
 async def cancel_request(client: ClientState, params: Raw) -> None:
-    """`$/cancel_request`: a prompt is cancelled or leaves the queue; another request is given up."""
+    """`$/cancel_request`: cancel or dequeue a prompt; abandon any other request."""
     request_id = read_cancel_request(params)
     if request_id is None:
         return
@@ -190,7 +219,7 @@ async def cancel_request(client: ClientState, params: Raw) -> None:
         )
 
 
-# -- answering what the client is asked ----------------------------------------------------------------------
+# -- responses to requests -----------------------------------------------------------------------------------
 
 
 class _Selected(Struct, frozen=True, rename="camel"):
@@ -203,7 +232,7 @@ class _Outcome(Struct):
 
 
 async def answer(client: ClientState, frame: Result | Failure) -> None:
-    """The client's answer to something it was asked. One that nobody waits for is ignored."""
+    """Process the client's response to a request. One that is not awaited is ignored."""
     request = client.outgoing.answer(frame.id)
     if isinstance(request, AwaitedRequest):
         request.outcome = frame
@@ -232,12 +261,12 @@ async def _answer_permission(
     )
     client.audit(request.method, request.session_id)
     submit = client.daemon.node.submit
-    # One that somebody answered before, or that ended with its turn, needs no word to the client.
+    # A request that another client answered, or that ended with its turn, needs no message to the client.
     with suppress(PermissionNotFound):
         try:
             await submit(request.session_id, answered)
         except InvalidOption:
-            # What was not offered is no approval.
+            # An option that was not offered is not an approval.
             await submit(request.session_id, replace(answered, answer=no, option_id=None))
 
 
@@ -249,11 +278,11 @@ def _selected(result: Raw) -> str | None:
     return outcome.option_id if outcome.outcome == "selected" else None
 
 
-# -- answers that no reader gives ----------------------------------------------------------------------------
+# -- answers from the log ------------------------------------------------------------------------------------
 
 
 class OwedAnswer(NamedTuple):
-    """The answer to a prompt, and the event that it stands behind."""
+    """The response to a prompt, and the offset of the event that it follows."""
 
     sent: SentPrompt
     frame: bytes
@@ -261,7 +290,7 @@ class OwedAnswer(NamedTuple):
 
 
 async def answer_from_log(client: ClientState, subscription: Subscription, sent: SentPrompt) -> None:
-    """Answer the request, when the log does."""
+    """Answer the request once the log has the answer."""
     try:
         owed = await _found(client, sent)
         if owed is None:
@@ -271,14 +300,14 @@ async def answer_from_log(client: ClientState, subscription: Subscription, sent:
     finally:
         client.prompts.repeated(sent)
     if not subscription.is_attached:
-        # The session's own stream may have gone with the client.
+        # The session's own stream may have ended with the client.
         client.put(owed.frame, None)
     else:
         subscription.put(owed.frame, owed.offset)
 
 
 async def owed_upto(client: ClientState, session_id: SessionId, head: int) -> list[OwedAnswer]:
-    """The answers to open prompts of the client that the log has up to `head`."""
+    """Return the responses to the client's open prompts that the log has up to `head`."""
     found: list[OwedAnswer] = []
     state = (await client.daemon.node.peek(session_id)).state
     for sent in client.prompts.open_in(session_id):
@@ -287,7 +316,7 @@ async def owed_upto(client: ClientState, session_id: SessionId, head: int) -> li
         try:
             owed = await _found(client, sent, head)
         except PositionLost as error:
-            # It has ended, and how is forgotten.
+            # The prompt has ended, but the log no longer has the outcome.
             owed = OwedAnswer(sent, failure_of(sent.request_id, error), 0)
         if owed is not None:
             found.append(owed)
@@ -295,7 +324,7 @@ async def owed_upto(client: ClientState, session_id: SessionId, head: int) -> li
 
 
 def give_owed(client: ClientState, subscription: Subscription, found: list[OwedAnswer]) -> None:
-    """Answer them, but for those that a reader has answered meanwhile."""
+    """Send the responses, except those that a reader has sent meanwhile."""
     for each in found:
         if client.prompts.is_open(each.sent.prompt_id):
             client.prompts.answer(each.sent.prompt_id)
@@ -303,7 +332,7 @@ def give_owed(client: ClientState, subscription: Subscription, found: list[OwedA
 
 
 def _is_to_come(client: ClientState, state: SessionState, sent: SentPrompt) -> bool:
-    """Whether it is clear without the log that a reader will answer this one."""
+    """Return whether a reader is certain to answer this prompt, without searching the log."""
     waits = find_turn(state, sent.prompt_id)
     is_at_end = not client.profile.is_answered_at_once
     return waits is not None and (is_at_end or waits in (*state.queue, *state.offered))
@@ -321,7 +350,7 @@ async def _found(client: ClientState, sent: SentPrompt, upto: int | None = None)
 
 
 async def _events(client: ClientState, sent: SentPrompt, upto: int | None) -> AsyncGenerator[tuple[int, bytes]]:
-    """The events since the prompt was accepted, up to this one or without end."""
+    """Yield the events since the prompt was accepted, up to this one or without end."""
     node = client.daemon.node
     if upto is not None and sent.after >= upto:
         return
@@ -335,10 +364,10 @@ async def _events(client: ClientState, sent: SentPrompt, upto: int | None) -> As
 
 
 def _take(encoder: SessionEncoder, event: ev.AnyEvent, sent: SentPrompt) -> bytes | None:
-    """The answer, if this event gives it."""
+    """Return the response, if this event determines it."""
     own = getattr(event, "prompt_id", None) == sent.prompt_id
     if own and isinstance(event, ev.TurnCompleted | ev.TurnFailed):
-        # Ids are local to a connection: this one knows the prompt by its own request.
+        # Ids are local to a connection: this one knows the prompt by the id of its own request.
         event = replace(event, prompt_request_id=sent.request_id)
     for each in encoder.take(event, own=own):
         if isinstance(each, Answer) and each.prompt_id == sent.prompt_id:
@@ -350,7 +379,10 @@ def _take(encoder: SessionEncoder, event: ev.AnyEvent, sent: SentPrompt) -> byte
 
 # -- the table -----------------------------------------------------------------------------------------------
 
-ROWS: dict[str, Row] = {SESSION_PROMPT: Row(prompt, Role.CONTROLLER, is_slow=False, on_session=True)}
+ROWS: dict[str, Row] = {
+    SESSION_PROMPT: Row(prompt, Role.CONTROLLER, is_slow=False, on_session=True),
+    SESSION_SETTLE: Row(settle, Role.CONTROLLER, on_session=True),
+}
 NOTIFICATIONS: dict[str, NotificationRow] = {
     SESSION_CANCEL: NotificationRow(cancel, Role.CONTROLLER),
     CANCEL_REQUEST: NotificationRow(cancel_request, Role.OBSERVER),

@@ -1,29 +1,29 @@
-"""One reader of one session: everything that the client is sent of it, in one order.
+"""One reader of one session: all frames that the client is sent about it, in one order.
 
-A reader is a follower of the log with a fold of its own, so any number of them cost nobody anything and each sees
-everything. It has no task: whoever drives it (`pages`, or a `Carrier`) asks for the next page, which is there or
-has to be waited for, and is woken when there may be one.
+A reader is a follower of the log with its own fold, so any number of readers can run independently and each
+receives everything. It has no task: its driver (`pages`, or a `Carrier`) requests the next page, which is available
+or has to be waited for, and is woken when a page may be available.
 
 Theory of operation
 -------------------
-The log decides the order, and what is in no log (answers, refusals) waits behind the event that it must not
-overtake. A session begins in the states of `subscription`, and each reader goes through those that its
-subscription has not left behind:
+The log decides the order, and frames that are not in the log (responses, errors) wait for the event that they must
+not overtake. A session begins in the states of `subscription`, and each reader goes through those that its
+subscription has not passed yet:
 
-    history   events that the client asked to hear again, then the running state
-    answer    the answer to `session/load` or its like, put out by the first reader that comes here
-    gate      nothing, until the client says that it is ready, if it is one that does; then what is now, the
-              permission requests that are open, and that those are not which the client was asked before
-    live      whatever comes
+    history   events that the client requested again, then the running state
+    answer    the response to `session/load` or a similar request, sent by the first reader that gets here
+    gate      nothing, until the client reports that it is ready, if it is a client that does; then the current
+              state, the open permission requests, and the settlement of those that the client was asked before
+    live      new events
 
-    A1  No frame of a session is given before the answer that the client learns of the session from, but for the
-        history that the protocol puts in front of it (G6).
-    A2  A cursor stands behind an event only with its last frame.
-    A3  A session that is opened anew asks what is open anew, under the ids that the client knows. What the history
-        answers of the client's own prompts is put out with the opening (`prompt_methods.owed_upto`), so a reader
-        that begins answers only what comes behind the history.
-    A4  A reader ends between pages, which end between events, so the next one goes on without a gap and without a
-        repeat.
+    A1  No frame of a session is sent before the response that tells the client about the session, except for the
+        history that the protocol puts before it (G6).
+    A2  A cursor moves past an event only with the last frame of that event.
+    A3  A reopened session sends open permission requests again, under the ids that the client knows. Responses to
+        the client's own prompts that are in the history are sent with the opening (`prompt_methods.owed_upto`), so
+        a new reader responds only to prompts that end after the history.
+    A4  A reader ends between pages, which end between events, so the next one continues without a gap and without
+        a repeat.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from weakref import WeakKeyDictionary
 import anyio
 from anyio.lowlevel import checkpoint
 
-from turnwire.core.codec import check_readable
 from turnwire.errors import PositionLost, SessionNotFound, TurnwireError
 from turnwire.ids import SessionId
 from turnwire.log.base import Position
@@ -51,16 +50,17 @@ from turnwire.server.acp.frame_writer import Fold, FramePage, FrameWriter, Write
 from turnwire.server.acp.plain_updates import PlainRuns
 from turnwire.server.acp.subscription import READABLE, Signal, Start, Subscription, SubscriptionState, ToldOn, step
 from turnwire.server.daemon import Daemon
-from turnwire.server.streams.session_stream import Lost, start_at
+from turnwire.server.readers.cursors import Lost, start_at
+from turnwire.session.codec import check_readable
 from turnwire.wire.jsonrpc import Notification, encode, raw
 from turnwire.wire.methods import STATE_RESYNC_REQUIRED
 
 HARMLESS = raw({"sessionUpdate": "session_info_update"})
-"""Changes nothing. Some clients open a session's stream only when something names the session."""
+"""An update without effect. Some clients open a session's stream only after a frame that names the session."""
 
 
 class Feed:
-    """A follower of the log that can be looked at without waiting. One page is held at most."""
+    """A follower of the log that can be polled without waiting. It holds at most one page."""
 
     __slots__ = ("_bodies", "_cursor", "_first", "_is_watching", "_wake", "error", "is_behind", "is_over")
 
@@ -68,20 +68,20 @@ class Feed:
         self._cursor = cursor
         self._wake = wake
         self._bodies: list[bytes] = []
-        """What is left of the page."""
+        """The rest of the page."""
         self._first = 0
-        """The offset of its first event."""
+        """The offset of the first event in the page."""
         self._is_watching = False
         self.is_behind = False
-        """The next events are no more in memory: `read` them."""
+        """True if the next events are no longer in memory; call `read`."""
         self.is_over = cursor is None
-        """There will be no more."""
+        """True if no more events follow."""
         self.error = error
-        """Why there will be no more, if it is not that the session ended."""
+        """The reason why no more events follow; None if the session ended."""
 
     @classmethod
     def open(cls, daemon: Daemon, session: Readable, after: Position, wake: Woken) -> Feed:
-        """Follow a session from a position; if that is none of its log, the feed is over."""
+        """Follow a session from a position; if its log does not have the position, the feed is over."""
         try:
             return cls(Cursor(daemon.log, session.tail, session.session_id, after, daemon.limits), wake)
         except PositionLost as lost:
@@ -89,23 +89,23 @@ class Feed:
 
     @property
     def next_offset(self) -> int | None:
-        """The offset of the next event; none if there is none yet."""
+        """The offset of the next event; None if no event is available yet."""
         if not self._bodies and not self.is_over and not self.is_behind:
             self._look()
         return self._first if self._bodies else None
 
     def look(self, upto: int) -> tuple[int, list[bytes]]:
-        """The offset of the next event, and all that are here up to `upto`. Call it if `next_offset` is one."""
+        """Return the next offset, which must not be None, and all available events up to `upto`."""
         first = self._first
         return first, self._bodies[: upto + 1 - first]
 
     def take(self, upto: int) -> None:
-        """All up to `upto` are taken."""
+        """Remove all events up to `upto`."""
         del self._bodies[: upto + 1 - self._first]
         self._first = upto + 1
 
     def _look(self) -> None:
-        """Take what is in memory; if there is nothing, be woken when there is."""
+        """Fetch events from memory; if there are none, register to be woken."""
         cursor = self._cursor
         assert cursor is not None, "one that is not over has a place"
         bodies = cursor.take()
@@ -128,7 +128,7 @@ class Feed:
         self._bodies, self._first = bodies, self._cursor.offset - len(bodies) + 1
 
     async def read(self) -> None:
-        """Take what is no more in memory. Raises nothing that the log says: `error` has it."""
+        """Fetch events that are no longer in memory. Does not raise errors of the log; `error` holds them."""
         assert self._cursor is not None, "who is behind has a place"
         try:
             bodies = await self._cursor.read()
@@ -139,28 +139,28 @@ class Feed:
         self.is_behind = False
 
     def close(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         if self._is_watching and self._cursor is not None:
             self._cursor.tail.watch_no_more(self._come)
 
 
 class Need(Enum):
-    """What has to happen before a reader gives another page."""
+    """The precondition for a reader's next page."""
 
     BEGIN = auto()
-    """It looks where the session stands. To be waited for."""
+    """The reader must look up the session's position; requires waiting."""
     READ = auto()
-    """It reads the log. To be waited for."""
+    """The reader must read the log; requires waiting."""
     WAKE = auto()
-    """Nothing but what wakes it."""
+    """The reader must be woken."""
     NOTHING = auto()
-    """It has given all that it ever will."""
+    """The reader has returned its last page."""
 
 
 class Reader:
-    """One reader. `is_stream`: its frames go to a stream of the session's own, else to the connection's.
+    """A reader. `is_stream`: its frames go to the session's own stream, else to the connection's.
 
-    Whoever has called `enter` calls `leave`, and `given` behind each page.
+    The caller of `enter` must call `leave`, and `given` after each page.
     """
 
     __slots__ = ("_after", "_client", "_is_stream", "_queued", "_run", "_subscription", "_wake")
@@ -184,7 +184,7 @@ class Reader:
         """None between two openings of the session."""
 
     def enter(self) -> None:
-        """From now on this reader counts: for the client's offers, and as somebody who is there to answer."""
+        """Register the reader, which counts for the client's offers and as a user who can answer."""
         client, subscription = self._client, self._subscription
         client.daemon.clients.stream_opened(subscription.session_id, client.who, None)
         self._queued = subscription.queue.open(self._wake)
@@ -192,7 +192,7 @@ class Reader:
         subscription.add_reader(self._wake, is_stream=self._is_stream)
 
     def leave(self) -> None:
-        """It is gone."""
+        """Unregister the reader."""
         client, subscription = self._client, self._subscription
         self._end_run()
         subscription.remove_reader(self._wake, is_stream=self._is_stream)
@@ -200,7 +200,10 @@ class Reader:
         client.daemon.clients.stream_ended(subscription.session_id, client.who, None)
 
     def next(self) -> FramePage | Need:
-        """The next page, which may be empty, or what it waits for. Raises why the log cannot go on."""
+        """Return the next page, which may be empty, or what the reader waits for.
+
+        Raises the log's error if the log cannot continue.
+        """
         while not self._is_over():
             run = self._run
             if run is None:
@@ -217,12 +220,12 @@ class Reader:
         return Need.NOTHING
 
     def given(self) -> None:
-        """All frames of the last page were given."""
+        """Record that all frames of the last page were passed on."""
         if self._run is not None:
             self._run.page_delivered()
 
     async def prepare(self, need: Need) -> None:
-        """Wait for what it needs. Raises `PositionLost`, and `SessionNotFound` if there is no such session."""
+        """Wait until the need is met. Raises `PositionLost`, `SessionNotFound`."""
         if need is Need.BEGIN:
             self._run = await self._begin(self._queued)
         elif self._run is not None:
@@ -236,7 +239,7 @@ class Reader:
         if state in READABLE and not self._waits_its_turn():
             return Need.BEGIN
         if state is SubscriptionState.DETACHED and (frame := self._queued.next()) is not None:
-            # A client that left is still owed its answers.
+            # A detached client still receives its pending responses.
             return FramePage.of([frame])
         return Need.WAKE
 
@@ -269,7 +272,7 @@ class Reader:
         session = await node.peek(subscription.session_id)
         fold = Fold.begin(session, self._client.dialect, first, told)
         feed = Feed.open(self._client.daemon, session, Position(head.epoch, fold.offset), self._wake)
-        # The start of its agent may lie before this place.
+        # The start of the session's agent may be before this position.
         subscription.agent_started()
         source = _Source(session, fold, feed, queued, _runs.setdefault(session.tail, PlainRuns()))
         return _Run(
@@ -280,7 +283,7 @@ class Reader:
 async def pages(
     client: ClientState, subscription: Subscription, after: Position | None
 ) -> AsyncGenerator[FramePage]:
-    """All that the client is sent on a stream of the session's own, until the session or the connection ends.
+    """Yield all frames for the session's own stream, until the session or the connection ends.
 
     Raises `PositionLost`.
     """
@@ -304,7 +307,7 @@ async def pages(
 
 
 class Carrier:
-    """Tells a session on the connection's own stream: a reader that has a task only while it waits for the log.
+    """Sender of a session on the connection's stream: a reader that has a task only while it waits for the log.
 
     Implements `Woken`.
     """
@@ -324,18 +327,18 @@ class Carrier:
     def __init__(
         self, client: ClientState, subscription: Subscription, ended: Callable[[Subscription], None]
     ) -> None:
-        """`ended`: called when it is over and did not fail."""
+        """`ended`: called when the carrier ends without an error."""
         self._client = client
         self._subscription = subscription
         self._ended = ended
         self._reader = Reader(client, subscription, None, self, is_stream=False)
         self._page: tuple[FramePage, int] | None = None
-        """The page that waits for room, and the generation that it is of."""
+        """The page that waits for room, and its generation."""
         self._is_in = False
         self._is_over = False
         self._is_called = False
         self._waiting: anyio.CancelScope | None = None
-        """The task that waits, if one does."""
+        """The waiting task, if any."""
         self.set()
 
     def set(self) -> None:
@@ -344,7 +347,7 @@ class Carrier:
             asyncio.get_running_loop().call_soon(self._look)
 
     def cancel(self) -> None:
-        """The connection ends."""
+        """Stop; the connection ends."""
         self._is_over = True
         if self._waiting is None:
             self._end(is_done=False)
@@ -378,7 +381,7 @@ class Carrier:
             self._waiting = self._client.start(self._wait, need)
 
     def _tell(self) -> Need | None:
-        """Give what there is, as long as there is room. None if others should have a turn before it goes on."""
+        """Queue pages while there is room. Return the need, or None to yield to other tasks before continuing."""
         queue = self._client.queue
         while True:
             if self._page is None:
@@ -398,7 +401,7 @@ class Carrier:
                 return None
 
     def _refuse(self, error: TurnwireError) -> None:
-        """Nobody else would answer what the client asked for: this reader is not tried again by itself."""
+        """Fail the client's request, since no other reader would respond to it. No automatic retry follows."""
         if self._subscription.refuse(error):
             self._client.start(self._client.leave, self._subscription)
 
@@ -424,15 +427,15 @@ class Carrier:
             self._is_in = False
             self._reader.leave()
         self._subscription.carrier = None
-        # One that failed would fail again at once; it is tried again when somebody comes or goes.
+        # A failed carrier would fail again at once; it is retried when a reader comes or goes.
         if is_done:
             self._ended(self._subscription)
 
 
 def resync(session_id: SessionId, lost: Lost) -> bytes:
-    """What a client is told whose cursor cannot be honoured, or that has missed what the log has no more.
+    """Return the notification for a cursor that cannot be honoured, or for missed events that are trimmed.
 
-    It loads the session anew.
+    The client loads the session again.
     """
     told = {
         "sessionId": session_id,
@@ -444,7 +447,7 @@ def resync(session_id: SessionId, lost: Lost) -> bytes:
 
 
 class _Opening(NamedTuple):
-    """The opening of the session that a reader tells."""
+    """The opening of the session that a reader sends."""
 
     start: Start
     generation: int
@@ -453,7 +456,7 @@ class _Opening(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """Where a reader has the frames from, and what it knows of the events before."""
+    """The sources of a reader's frames, and its fold of the earlier events."""
 
     session: Readable
     fold: Fold
@@ -466,7 +469,7 @@ _runs: WeakKeyDictionary[Tail, PlainRuns] = WeakKeyDictionary()
 
 
 class _Run:
-    """A reader between two openings of its session."""
+    """A reader's run from one opening of its session to the next."""
 
     def __init__(
         self,
@@ -485,24 +488,24 @@ class _Run:
         self._writer = FrameWriter(client, subscription, fold, self._runs)
         self._offset = fold.offset
         self._is_silent = True
-        """Nothing was given yet."""
+        """True until a frame is returned."""
         self._runs.enter()
         self._state = subscription.state
-        """What other readers have left behind is not done again. If the opening is stale, no step is made."""
+        """Steps that other readers have completed are not repeated. If the opening is stale, no step is made."""
 
     def close(self) -> None:
-        """It is read no more."""
+        """Stop reading."""
         self._runs.leave()
         self.feed.close()
 
     def is_stale(self) -> bool:
-        """The session was opened anew, or closed."""
+        """Return whether the session was reopened or closed."""
         return self._subscription.generation != self._generation or self._queued.is_late
 
     def has_lost_its_place(self) -> bool:
-        """The log was trimmed while this reader stalled. Raises why else the log cannot go on.
+        """Return whether the log was trimmed while this reader stalled. Raises any other error of the log.
 
-        A session that ended is neither: answers about it still come.
+        A session that ended is neither: responses about it still follow.
         """
         error = self.feed.error
         if error is not None and not isinstance(error, SessionNotFound | PositionLost):
@@ -510,8 +513,8 @@ class _Run:
         return isinstance(error, PositionLost)
 
     def step(self) -> FramePage | None:
-        """What to give next; none if there is nothing now."""
-        # What waits behind an event that will never come waits for nothing.
+        """Return the next page; None if none is available now."""
+        # A frame that waits for an event that will never come must not wait.
         has_ended = self.feed.next_offset is None and self.feed.is_over
         frame = self._queued.next(upto=None if has_ended else self._offset)
         if frame is not None:
@@ -530,7 +533,7 @@ class _Run:
         return self._events(self._take_upto(offset))
 
     def page_delivered(self) -> None:
-        """All frames of the last step were given."""
+        """Record that all frames of the last step were sent."""
         if self._subscription.generation == self._generation:
             self._subscription.delivered(self._offset if self._offset > self._told else 0, self._queued.position)
 
@@ -538,7 +541,7 @@ class _Run:
         return self._subscription.gate.is_open and self._offset >= self._told
 
     def _take_upto(self, offset: int) -> int:
-        """The last event that can be told in one go with the next, before there is something else to do."""
+        """Return the last event that can be sent together with the next one, before another step is due."""
         ends = [offset + self._client.daemon.limits.page_events]
         if self._state is SubscriptionState.HISTORY:
             ends.append(self._start.head)
@@ -550,7 +553,7 @@ class _Run:
             ends.append(behind)
         if (behind := self._subscription.next_behind) is not None:
             ends.append(behind)
-        # What the log has forgotten meanwhile may lie behind.
+        # A limit may be before `offset` if the log was trimmed meanwhile.
         return max(offset, min(ends))
 
     def _events(self, upto: int) -> FramePage:
@@ -572,7 +575,7 @@ class _Run:
         self._state = step(self._state, Signal.TOLD)
         page = FramePage.of(self._writer.state() if self._start.tells_state else [])
         if self._is_stream and self._offset > 0:
-            # Events that are told to nobody have no frame, so the end of the history is marked by itself.
+            # Events that are not sent to the client have no frame, so the end of the history is marked separately.
             page.add(self._offset, [b""])
         elif not (page.frames or self._is_stream or self._client.is_merged) and self._is_silent:
             return FramePage.of(self._writer.greet([HARMLESS]))
@@ -580,7 +583,7 @@ class _Run:
 
     def _greet(self) -> FramePage:
         self._state = step(self._state, Signal.GREETED)
-        # Who has not heard the history must know the children before it hears them.
+        # A client without the history must know the children before it receives their updates.
         frames = self._writer.children() if self._start.after > 0 and not self._start.resumes else []
         frames += self._writer.greet(self._subscription.greet())
         frames += self._writer.settled_requests({each.request_id for each in self._session.state.permissions})

@@ -1,17 +1,19 @@
-"""The ACP connections of a daemon: made, found again, and let go.
+"""Registry of a daemon's ACP connections: it opens, finds and ends them.
 
-Takes the identity of a caller; gives a connection that only the same identity finds again. A connection outlives
-the stream or socket that carries it: it is kept while one is open, and for a grace time after the last one. Ends
-with DELETE, with the grace time, with its credential and with the daemon. Never ends a turn.
+Only the identity that opened a connection can find it again. A connection outlives the stream or socket that
+carries it: it is retained while one is open, and for a grace period after the last one. It ends with DELETE, the
+grace period, its credential or the daemon. A turn never ends with it.
 
-Where nodes share a log, the id of a connection begins with the life of its node, so that the others find it there.
+Where nodes share a log, the id of a connection begins with the incarnation of its node, so that other nodes find it
+there.
 
 Theory of operation
 -------------------
-A connection is an object without a task: thousands of them wait for their clients. What it starts runs among the
-daemon's tasks, each caught by itself (`ClientState.start`), so a fault in there costs nobody else. Its grace time
-is a timer that is there only while no stream, socket or message is. Its end is a task of its own: the sessions
-are told, which takes a moment. One task for all of them ends with the daemon, and then ends those that are left.
+A connection is an object without a task: thousands of them wait for their clients. Its work runs among the daemon's
+tasks, each with its own error handler (`ClientState.start`), so a fault in one affects no other. Its grace period
+is a timer that exists only while there is no stream, socket or message. Closing is a separate task, because
+notifying the sessions takes a moment. One task for all of them ends with the daemon, and then closes the remaining
+ones.
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ from turnwire.server.acp.connection import AcpConnection
 from turnwire.server.daemon import Daemon
 
 CLOSE_S = 5.0
-"""What telling sessions of a client that left may take; the log does it in milliseconds."""
+"""Timeout for notifying the sessions of a client that left; the log needs milliseconds."""
 REMEMBERED = 1024
-"""Ended connections whose end may be asked for again without being an error, newest kept."""
+"""Number of ended connections, newest first, that can be ended again without an error."""
 
 _LIFE = re.compile(r"([0-9]{1,18})\.")
 
@@ -47,17 +49,17 @@ class CarryingSocket(Protocol):
     """The socket that carries a connection."""
 
     def give_way(self) -> None:
-        """Another one of the same client goes on with the connection."""
+        """Close the socket; another one of the same client resumes the connection."""
         ...
 
 
 class KeptConnection:
-    """A connection, and what keeps it. Implements `tokens.Running`."""
+    """A connection and its uses. Implements `tokens.Running`."""
 
     __slots__ = ("_close", "_grace_s", "_is_over", "_socket", "_timer", "_uses", "connection", "ends_work")
 
     def __init__(self, connection: AcpConnection, grace_s: float, close: Callable[[KeptConnection], None]) -> None:
-        """`close`: called once, when it is to end."""
+        """`close`: called once, when the connection is to end."""
         self.connection = connection
         self._grace_s = grace_s
         self._close = close
@@ -65,13 +67,13 @@ class KeptConnection:
         self._is_over = False
         self._socket: CarryingSocket | None = None
         self.ends_work = False
-        """The client wanted its waiting prompts taken back when it ended the connection."""
+        """The client asked to withdraw its waiting prompts when it ended the connection."""
         self._timer: asyncio.TimerHandle | None = None
         self._begin_grace()
 
     @contextmanager
     def in_use(self) -> Generator[None]:
-        """Meanwhile the client is there: a stream or a socket is open, or a message is taken."""
+        """Count the client as present: a stream or socket is open, or a message is being processed."""
         self._begin_use()
         try:
             yield
@@ -79,14 +81,14 @@ class KeptConnection:
             self._end_use()
 
     def enter(self, socket: CarryingSocket) -> None:
-        """A socket carries it now, until it leaves. There is one: a newer one replaces the older, which is lost."""
+        """Use this socket until it leaves. A newer socket replaces the older one, which is closed."""
         if self._socket is not None:
             self._socket.give_way()
         self._socket = socket
         self._begin_use()
 
     def leave(self, socket: CarryingSocket) -> None:
-        """The socket is gone."""
+        """Release the socket."""
         self._end_use()
         if self._socket is socket:
             self._socket = None
@@ -109,18 +111,18 @@ class KeptConnection:
             self._timer = None
 
     def cancel(self) -> None:
-        """The credential has ended."""
+        """End the connection, because the credential has ended."""
         self.end()
 
     def end(self, *, ends_work: bool = False) -> None:
-        """The client wants no more of it; with `ends_work` nor of its prompts that have not started."""
+        """End the connection at the client's request; `ends_work` withdraws its prompts that have not started."""
         if not self._is_over:
             self.ends_work = ends_work
             self.over()
             self._close(self)
 
     def over(self) -> None:
-        """It is being ended: nothing here does so any more."""
+        """Mark the connection as ending, so that nothing here ends it again."""
         self._is_over = True
         self._end_grace()
 
@@ -132,25 +134,21 @@ class AcpConnections:
         self._daemon = daemon
         self._kept: dict[str, KeptConnection] = {}
         self._open: set[KeptConnection] = set()
-        """Those that have not ended, found or not."""
+        """Connections that have not ended, whether they can still be found or not."""
         self._each: Counter[str | None] = Counter()
-        """Connections of each credential."""
+        """The number of connections per credential."""
         self._ended: dict[str, Identity] = {}
         self._is_tended = False
-        """Somebody ends them with the daemon."""
+        """True once a task ends the connections with the daemon."""
 
     def open(self, who: Identity, agent: str | None = None) -> KeptConnection:
-        """A new connection, at the address of that agent if one is named.
+        """Open a connection, for the named agent if one is named.
 
         Raises `ConnectionLimitReached`, `ShuttingDown`, `NotFound`.
         """
         daemon = self._daemon
         daemon.check_open()
-        agent_name = None if agent is None else AgentName(agent)
-        try:
-            daemon.node.agents.named(agent_name)
-        except UnknownAgent as unknown:
-            raise NotFound(str(unknown), **unknown.context) from None
+        agent_name = self._known_agent(agent)
         limits = daemon.limits
         if self._each.total() >= limits.acp_connections:
             raise ConnectionLimitReached(
@@ -162,7 +160,7 @@ class AcpConnections:
                 limit=limits.credential_acp_connections,
             )
         if not self._is_tended:
-            # With the first one: a daemon without clients of ACP has no task for them.
+            # Started with the first connection: a daemon without ACP clients needs no task for them.
             self._is_tended = True
             daemon.tasks.start_soon(self._end_with_daemon)
         connection = AcpConnection(daemon, who, daemon.tasks, agent_name=agent_name, connection_id=self._new_id())
@@ -171,41 +169,54 @@ class AcpConnections:
         self._kept[connection.connection_id] = kept
         self._open.add(kept)
         daemon.tokens.enter(who, kept)
+        daemon.clients.connect(connection.can_answer)
         return kept
 
-    def elsewhere(self, connection_id: str) -> int | None:
-        """The life of another node that has the connection, if its id says so."""
+    def elsewhere(self, connection_id: str, agent: str | None) -> int | None:
+        """Return the incarnation of another node that has the connection, if its id says so.
+
+        Raises `NotFound` for an address that names an unknown agent: nothing else is relayed.
+        """
         owners = self._daemon.owners
         life = _LIFE.match(connection_id)
         if owners.is_sole or life is None or int(life[1]) == owners.life:
             return None
+        self._known_agent(agent)
         return int(life[1])
 
+    def _known_agent(self, agent: str | None) -> AgentName | None:
+        name = None if agent is None else AgentName(agent)
+        try:
+            self._daemon.node.agents.named(name)
+        except UnknownAgent as unknown:
+            raise NotFound(str(unknown), **unknown.context) from None
+        return name
+
     def _new_id(self) -> str:
-        """Unguessable, and no credential."""
+        """Return an unguessable id, which is not a credential."""
         owners, unguessable = self._daemon.owners, secrets.token_urlsafe(24)
         return unguessable if owners.is_sole else f"{owners.life}.{unguessable}"
 
     def find(self, connection_id: str, who: Identity) -> KeptConnection:
-        """The caller's connection. Raises `NotFound`, also for one of somebody else."""
+        """Return the caller's connection. Raises `NotFound`, also for a connection of another caller."""
         kept = self._kept.get(connection_id)
         if kept is not None and kept.connection.is_closed:
             self._forget(kept.connection)
             kept.end()
             kept = None
-        # In the same words for both, so that nobody learns which ids others have.
+        # The message is the same for both, so that callers cannot probe for the ids of others.
         if kept is None or kept.connection.who != who:
             raise NotFound("there is no such connection; it was ended or was silent for too long; initialize again")
         return kept
 
     def end(self, connection_id: str, who: Identity, *, ends_work: bool = False) -> None:
-        """End the caller's connection; its turns go on, but with `ends_work` those that have not started.
+        """End the caller's connection; its turns continue, but `ends_work` withdraws prompts that have not started.
 
-        Harmless for one that has ended. Raises `NotFound`.
+        Does nothing for a connection that has ended. Raises `NotFound`.
         """
         if self._ended.get(connection_id) != who:
             kept = self.find(connection_id, who)
-            # Now, so that nothing that comes after the answer finds it.
+            # Forgotten at once, so that no request after the response finds it.
             self._forget(kept.connection)
             kept.end(ends_work=ends_work)
 
@@ -215,7 +226,7 @@ class AcpConnections:
 
     async def _end_with_daemon(self) -> None:
         try:
-            # For ever, with less than anyio needs for it.
+            # Waits indefinitely, with less memory than anyio needs for it.
             await asyncio.get_running_loop().create_future()
         finally:
             with anyio.CancelScope(shield=True):
@@ -232,10 +243,11 @@ class AcpConnections:
         try:
             with anyio.move_on_after(CLOSE_S, shield=True):
                 await kept.connection.aclose(ends_work=kept.ends_work)
-        except Exception:  # whatever it is, other connections go on
+        except Exception:  # other connections must continue
             logger.exception("an ACP connection failed", extra={"event": "acp_connection_failed"})
         finally:
             self._daemon.tokens.leave(who, kept)
+            self._daemon.clients.disconnect(kept.connection.can_answer)
             self._each[who.token_id] -= 1
             if not self._each[who.token_id]:
                 del self._each[who.token_id]

@@ -1,7 +1,7 @@
-"""The JSON-RPC side of a method: its params are read here, and what it refuses is written.
+"""The JSON-RPC side of a method: reading params and writing errors.
 
-An error of ours becomes the error answer to a request, with the code of its class and the facts that REST tells
-too; an agent's own refusal is passed on in its words. The text of an exception that is not ours is never shown.
+A `TurnwireError` becomes the error response to a request, with the code of its class and the same facts as over
+REST; an agent's own error is passed on unchanged. The text of any other exception is never sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from turnwire.wire.jsonrpc import ErrorObject, Failure, code_of, encode, encode_
 _ONLY_HTTP = frozenset({"error", "type", "title", "status", "detail", "jsonrpc"})
 
 EMPTY = Raw(b"{}")
-"""The result of what has nothing to tell."""
+"""The empty result."""
 
 Shape = TypeVar("Shape")
 
@@ -28,13 +28,13 @@ Shape = TypeVar("Shape")
 
 
 class Named(Struct, rename="camel"):
-    """A request about one session."""
+    """The params of a request about one session."""
 
     session_id: SessionId
 
 
 def read_params(params: Raw, shape: type[Shape]) -> Shape:
-    """The params of a request. Raises `RemoteProtocolError` (-32602); no value of the client is in its text."""
+    """Decode the params of a request. Raises `RemoteProtocolError` (-32602) without the client's values."""
     try:
         return json.decode(params or b"{}", type=shape)
     except msgspec.ValidationError as error:
@@ -43,21 +43,21 @@ def read_params(params: Raw, shape: type[Shape]) -> Shape:
         raise invalid_params("the params are not as documented") from None
 
 
-# -- refusals ------------------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------------------
 
 
 def failure_of(request_id: RequestId | None, error: TurnwireError) -> bytes:
-    """The error answer. Without an id for what had none that could be read."""
+    """Return the error response, without an id if the request's id could not be read."""
     if isinstance(error, AgentLaunchFailed) and error.agent_error is not None:
         return encode_failure(request_id, error.agent_error)
-    # Others carry a code too: that of an agent's author, which is no answer to this request.
+    # Other errors carry a code too: that of an agent's author, which is not a response to this request.
     carries = isinstance(error, RemoteProtocolError | RequestRefused)
     code = code_of(error, error.jsonrpc_code) if carries else error.jsonrpc_code
     return refusal(request_id, code, str(error), _facts(error))
 
 
 def refusal(request_id: RequestId | None, code: int, message: str, data: dict[str, Any] | None = None) -> bytes:
-    """An error answer with these words."""
+    """Return an error response with this message."""
     error = ErrorObject(code, message) if not data else ErrorObject(code, message, raw(data))
     return encode(Failure(request_id, error))
 

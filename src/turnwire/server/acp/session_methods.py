@@ -1,9 +1,9 @@
-"""The methods by which a client opens, sets, lists and leaves sessions.
+"""The methods by which a client opens, configures, lists and leaves sessions.
 
-Opening attaches the client to the session's log and says from where its readers begin. The agent is not asked to
-load anything: the log knows the session, and the agent gets it back with the next prompt. A new session is answered
-once its agent has it, so that an agent that refuses is heard in its own words. How a setting reaches the agent and
-the other clients is the same as over REST.
+Opening attaches the client to the session's log and sets the start of its readers. The agent is not asked to load
+anything: the log has the session, and the agent loads it with the next prompt. The response to a new session waits
+for its agent, so that an agent's error reaches the client unchanged. Settings reach the agent and the other clients
+as they do over REST.
 """
 
 from __future__ import annotations
@@ -17,18 +17,6 @@ from anyio import to_thread
 from msgspec import UNSET, Meta, Raw, Struct, field
 from msgspec.structs import replace
 
-from turnwire.core.inputs import ChangeSetup
-from turnwire.core.json_members import members, text_of
-from turnwire.core.state import Phase, Setup
-from turnwire.core.translate.sessions import (
-    current_offers,
-    read_opening,
-    session_result,
-    translate_setting,
-    translate_setting_result,
-)
-from turnwire.core.view import View
-from turnwire.core.view.latest import latest_updates
 from turnwire.errors import (
     BadRequest,
     Forbidden,
@@ -39,6 +27,15 @@ from turnwire.errors import (
 from turnwire.ids import UNNAMED, AgentName, Epoch, SessionId
 from turnwire.log.base import Position, SessionHead
 from turnwire.log.rules import check_position
+from turnwire.projections.translate.sessions import (
+    current_offers,
+    read_opening,
+    session_result,
+    translate_setting,
+    translate_setting_result,
+)
+from turnwire.projections.view import View
+from turnwire.projections.view.latest import latest_updates
 from turnwire.runtime.node import Fork, Node
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ClientState, NotificationRow, Row
@@ -48,7 +45,10 @@ from turnwire.server.acp.subscription import Start
 from turnwire.server.daemon import configuration
 from turnwire.server.daemon.creation import check_cwd, checked_setup, create_session, hear_agent
 from turnwire.server.daemon.session_list import SessionEntry, Wanted
-from turnwire.server.streams.session_stream import start_at
+from turnwire.server.readers.cursors import start_at
+from turnwire.session.inputs import ChangeSetup
+from turnwire.session.json_members import members, text_of
+from turnwire.session.state import Phase, Setup
 from turnwire.wire.jsonrpc import Request, invalid_params, raw
 from turnwire.wire.methods import (
     SESSION_ATTACH,
@@ -69,9 +69,9 @@ from turnwire.wire.methods import (
 )
 
 PAGE = 100
-"""Sessions in one answer to `session/list`."""
+"""Sessions per response to `session/list`."""
 _AFTER = "after:"
-"""How our cursors into the list begin, so that another one is known as such."""
+"""The prefix of our list cursors, by which foreign ones are recognised."""
 
 
 # -- opening -------------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ _NO_VENDORS = _Vendors()
 
 
 class _Known(Struct, rename="camel"):
-    """A session that is there, and perhaps the last event of it that the client has."""
+    """An existing session, and optionally the last event of it that the client has."""
 
     session_id: SessionId
     meta: _Vendors | None = field(default=None, name="_meta")
@@ -105,14 +105,14 @@ class _Attaching(_Known, rename="camel"):
 
 
 class HistoryPolicy(NamedTuple):
-    """What of the past a client wants."""
+    """The part of the past that a client requests."""
 
     after: int | None
-    """Events after this one; none wants no events."""
+    """The events after this offset; None requests no events."""
     now: bool = True
     """The latest value of each state-like update, and open permission requests."""
     epoch: str | None = None
-    """The life of the log that `after` is of; none if the client does not say."""
+    """The log epoch that `after` belongs to; None if the client does not name it."""
     resumes: bool = False
     """`after` is the last event that the client has."""
 
@@ -131,7 +131,7 @@ async def new(client: ClientState, request: Request) -> None:
 
 
 def _agent_of(client: ClientState, request: Request) -> AgentName | None:
-    """The agent of a new session: `_meta.turnwire.agent`, else that of the address. Raises `UnknownAgent`."""
+    """Return a new session's agent: `_meta.turnwire.agent`, else the address's. Raises `UnknownAgent`."""
     wanted = text_of(members(members(members(request.params).get("_meta")).get(VENDOR)), "agent")
     agent_name = client.agent_name if wanted is None else AgentName(wanted)
     client.daemon.node.agents.named(agent_name)
@@ -139,7 +139,7 @@ def _agent_of(client: ClientState, request: Request) -> AgentName | None:
 
 
 async def fork(client: ClientState, request: Request) -> None:
-    """`session/fork`. What it does not name is as in the session that it goes on from, but for directories."""
+    """`session/fork`. Params that are missing are copied from the parent session, except for directories."""
     daemon = client.daemon
     daemon.check_open()
     if client.who.session_id is not None:
@@ -161,7 +161,7 @@ async def fork(client: ClientState, request: Request) -> None:
 
 
 async def _granted(client: ClientState, setup: Setup, agent_name: AgentName | None) -> Setup:
-    """The setup with true paths. Raises if the agent takes no directories, or one of them cannot be granted."""
+    """Return the setup with real paths. Raises if its directories are not supported or not granted."""
     try:
         return await checked_setup(client.daemon, setup, agent_name)
     except BadRequest as refused:
@@ -189,7 +189,7 @@ async def _create(
 
 
 async def load(client: ClientState, request: Request) -> None:
-    """`session/load` and `session/resume`. `_meta.turnwire.after` asks for the events after that one only."""
+    """`session/load` and `session/resume`. `_meta.turnwire.after` requests only the events after that one."""
     wanted = read_opening(request.method, request.params, client.profile.version)
     named = read_params(request.params, _Known)
     client.check(named.session_id)
@@ -203,12 +203,12 @@ async def load(client: ClientState, request: Request) -> None:
 
 
 def _true_path(path: str) -> str | None:
-    """Sessions know their directory by its true path. None for what is no absolute path."""
+    """Return the real path, under which sessions store their directory. None if the path is not absolute."""
     return realpath(path) if path.startswith("/") and "\0" not in path else None
 
 
 async def attach(client: ClientState, request: Request) -> None:
-    """`session/attach`. A cursor asks for the events after it, as in `load`, whatever the policy says."""
+    """`session/attach`. A cursor requests the events after it, as in `load`, regardless of the policy."""
     wanted = read_params(request.params, _Attaching)
     policy = wanted.history_policy
     history = _history(wanted.cursor, 0 if policy == "full" else None, now=policy != "none")
@@ -230,21 +230,21 @@ async def enter(
     *,
     named: bool = False,
 ) -> None:
-    """Attach the client to a session that is there. It is answered behind the history.
+    """Attach the client to an existing session. The response follows the history.
 
-    `setup`: what its agent is given when it next has to open the session; an observer changes nothing.
+    `setup`: settings for the agent when it next has to open the session; an observer changes nothing.
     """
     try:
         await _enter(client, request, session_id, history, setup, named=named)
     except TurnwireError:
-        # Nobody says any more from where a session that is paused goes on, and its answers are owed.
+        # A paused session would get no other position to continue from, and its responses are pending.
         if (subscription := client.subscriptions.get(session_id)) is not None:
             subscription.resume()
         raise
 
 
 async def _honoured(node: Node, session_id: SessionId, history: HistoryPolicy) -> SessionHead:
-    """Where the log stands, if it has what the client wants to go on behind. Raises `PositionLost`."""
+    """Return the log's head if the log has the position that the client continues from. Raises `PositionLost`."""
     epoch = None if history.epoch is None else Epoch(history.epoch)
     if history.after:
         head, _, _ = await start_at(node, session_id, epoch, history.after)
@@ -284,7 +284,7 @@ async def _enter(
         log.epoch,
         max(after, log.first - 1),
         head,
-        # Who has every event knows the state.
+        # A client with every event knows the state.
         tells_state=not (history.resumes and was_here),
         greeting=latest_updates(view.latest, view.session.title, await client.agent_version(session_id))
         if history.now and not is_whole
@@ -295,7 +295,8 @@ async def _enter(
         refuse=partial(client.fail, request.id),
     )
     owed = await owed_upto(client, session_id, head)
-    # At once with the opening: from here on readers answer what comes behind the head, and nothing before.
+    # No await between this and the opening: from then on readers answer prompts that end after the head, and none
+    # before.
     give_owed(client, subscription, owed)
     client.open(subscription, start)
 
@@ -303,7 +304,7 @@ async def _enter(
 async def _result(
     client: ClientState, session_id: SessionId, view: View, *, named: bool, head: int | None = None
 ) -> Raw:
-    """The answer. `head`: the last event of the history before it, so that a client knows when it has all."""
+    """Return the result. `head`: the last event of the history before it, so that a client knows the end."""
     version = await client.agent_version(session_id)
     result = session_result(
         current_offers(view.latest),
@@ -380,7 +381,7 @@ class _Listing(Struct):
 
 
 async def list_sessions(client: ClientState, request: Request) -> Raw:
-    """`session/list`: the sessions that the client may enter, in the order of their ids."""
+    """`session/list`: the sessions that the client may access, ordered by id."""
     wanted = read_params(request.params, _Listing)
     if wanted.cwd is not None and (not wanted.cwd.startswith("/") or "\0" in wanted.cwd):
         raise invalid_params("`cwd` must be an absolute path")
@@ -408,14 +409,14 @@ def _shown(entry: SessionEntry) -> dict[str, Any]:
 
 
 async def ready(client: ClientState, params: Raw) -> None:
-    """`session/ready`. Repeated, or about a session that is not here, it does nothing."""
+    """`session/ready`. Does nothing when repeated, or for a session that is not open here."""
     subscription = client.subscriptions.get(read_params(params, Named).session_id)
     if subscription is not None:
         client.be_ready(subscription)
 
 
 async def detach(client: ClientState, request: Request) -> Raw:
-    """`session/detach`: the client leaves; what it began goes on, and is answered when it ends."""
+    """`session/detach`: detach the client; its prompts continue, and are answered when they end."""
     subscription = client.attached(read_params(request.params, Named).session_id)
     for sent in client.prompts.open_in(subscription.session_id):
         client.prompts.follow(sent)
@@ -425,7 +426,7 @@ async def detach(client: ClientState, request: Request) -> Raw:
 
 
 async def close(client: ClientState, request: Request) -> Raw | None:
-    """`session/close`: what runs for this client ends, and it leaves. The session stays for others."""
+    """`session/close`: end the client's turn and detach it. The session stays open for others."""
     session_id = read_params(request.params, Named).session_id
     subscription = client.subscriptions.get(session_id)
     if subscription is None or not subscription.is_attached:
@@ -439,14 +440,14 @@ async def close(client: ClientState, request: Request) -> Raw | None:
         while session.state.turn is not None and session.state.turn.prompt_id == turn.prompt_id:
             if not await session.tail.wait(session.tail.head):
                 break
-    # It leaves once it has heard all: the end of what ran, and the answer.
+    # The client is detached once it was sent everything: the end of the turn, and the response.
     client.answer(request.id, EMPTY, subscription)
     subscription.call_behind_queue(partial(client.start, client.leave, subscription))
     return None
 
 
 async def delete(client: ClientState, request: Request) -> Raw:
-    """`session/delete`: the session with its log. One that is not there is deleted already."""
+    """`session/delete`: delete the session with its log. Succeeds for a session that does not exist."""
     session_id = read_params(request.params, Named).session_id
     if client.who.may_touch(session_id):
         with suppress(SessionNotFound):

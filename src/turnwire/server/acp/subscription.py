@@ -1,23 +1,25 @@
-"""One session at one client: where the client stands in it, since when, from where, and who reads it.
+"""One client's subscription to one session: its state, its cursor and its readers.
 
-Gives every reader of the client the same beginning and remembers how far they came, so that the next one goes on
-there. What comes behind what is one table; nothing else in `server.acp` decides it. The log is read by `reader`.
+All readers of the client start at the same position, and the subscription records how far they have read, so that
+the next reader continues there. The order of deliveries is defined by one table; nothing else in `server.acp`
+decides it. The log is read by `reader`.
 
 Theory of operation
 -------------------
-A client that opens a session hears it in one order, whichever method it used and however many streams it reads:
-the history that it asked for, the answer to its request, nothing until it is ready (if it is one that says when),
-then what is now and whatever comes. On the way it can leave, come back, lose its socket and be told to wait.
+A client that opens a session receives it in one order, whichever method it used and however many streams it reads:
+the history that it requested, the response to its request, nothing until it is ready (if it is a client that
+reports this), then the current state and new events. In between, the client can detach, come back, lose its socket
+and be paused.
 
-The same table is stepped by two. A subscription stands where the foremost of its readers does, so that a reader
-that comes later does not begin from the start. Each reader steps for itself from there: two streams of one session
-both tell the history, and only the first of them that is through puts the answer out.
+The same table is stepped by the subscription and by each reader. A subscription is in the state of its foremost
+reader, so that a later reader does not begin from the start. Each reader steps on its own from there: two streams
+of one session both send the history, and only the first one that finishes it sends the response.
 
-    M1  The answer comes once for each opening, behind the history: `ANSWERED` leads only out of `ANSWER`.
-    M2  What is now is told once for each opening, behind the answer: `GREETED` leads only out of `GATE`.
-    M3  A pause loses nothing and repeats nothing: `RESUMED` leads back to where `PAUSED` was said.
-    M4  Opened anew, a session begins anew, whatever it was doing.
-    M5  `OVER` has no way out. Signals that are on their way when a connection ends do no harm there.
+    M1  The response is sent once per opening, after the history: `ANSWERED` leads only out of `ANSWER`.
+    M2  The current state is sent once per opening, after the response: `GREETED` leads only out of `GATE`.
+    M3  A pause loses nothing and repeats nothing: `RESUMED` leads back to the state that `PAUSED` interrupted.
+    M4  Reopening a session starts again from the beginning, whatever its state was.
+    M5  `OVER` is final. Signals in flight when a connection ends do no harm there.
 """
 
 from __future__ import annotations
@@ -37,17 +39,17 @@ from turnwire.server.acp.frame_queue import FrameQueue, Woken
 
 class SubscriptionState(StrEnum):
     DETACHED = "detached"
-    """The client is not attached. It is given nothing of the log, only answers that it is still owed."""
+    """The client is not attached. It receives no events, only responses that are still pending."""
     HISTORY = "history"
-    """What it asked to hear again is told."""
+    """The requested history is being sent."""
     ANSWER = "answer"
-    """The history is told, and the answer is next. A subscription is here only while it puts the answer out."""
+    """The history is sent, and the response is next. Lasts only while the response is sent."""
     GATE = "gate"
-    """Answered. Nothing new is told before the client is ready for it."""
+    """The response is sent. No new event is sent before the client is ready."""
     LIVE = "live"
-    """It knows what is now, and is told what comes."""
+    """The client has the current state and receives new events."""
     HISTORY_PAUSED = "history_paused"
-    """As `HISTORY`, but nothing is given until the client says from where, or another socket does without."""
+    """Like `HISTORY`, but paused until the client names a position, or a socket resumes without one."""
     GATE_PAUSED = "gate_paused"
     LIVE_PAUSED = "live_paused"
     OVER = "over"
@@ -56,21 +58,21 @@ class SubscriptionState(StrEnum):
 
 class Signal(StrEnum):
     OPENED = "opened"
-    """The client is attached, or attached anew."""
+    """The client was attached, or attached again."""
     TOLD = "told"
-    """All of the history was given."""
+    """The whole history was sent."""
     ANSWERED = "answered"
-    """The answer to the request that opened the session is out."""
+    """The response to the request that opened the session was sent."""
     GREETED = "greeted"
-    """The client was ready, and what is now was given."""
+    """The client was ready, and the current state was sent."""
     PAUSED = "paused"
-    """A new socket took the connection up and will say from where each session goes on."""
+    """A new socket resumed the connection and will name a position for each session."""
     RESUMED = "resumed"
-    """It goes on where it stood after all."""
+    """The session continues where it stopped, without a position from the client."""
     CLOSED = "closed"
-    """The client is not attached any more."""
+    """The client was detached."""
     ENDED = "ended"
-    """The connection ends."""
+    """The connection ended."""
 
 
 _DETACHED, _HISTORY, _ANSWER = SubscriptionState.DETACHED, SubscriptionState.HISTORY, SubscriptionState.ANSWER
@@ -83,13 +85,13 @@ _ANYWHERE: Mapping[Signal, SubscriptionState] = {
     Signal.CLOSED: _DETACHED,
     Signal.ENDED: _OVER,
 }
-"""What a client or its connection may do at any time."""
+"""Transitions that a client or its connection can cause in any state."""
 
 NEXT: Mapping[SubscriptionState, Mapping[Signal, SubscriptionState]] = {
-    # All sessions of a connection are paused and resumed together, also those that the client has left.
+    # All sessions of a connection are paused and resumed together, including those that the client has left.
     _DETACHED: {**_ANYWHERE, Signal.PAUSED: _DETACHED, Signal.RESUMED: _DETACHED},
     _HISTORY: {**_ANYWHERE, Signal.TOLD: _ANSWER, Signal.PAUSED: _HISTORY_PAUSED, Signal.RESUMED: _HISTORY},
-    # The answer is put out without waiting for anything, so nothing else can come here.
+    # The response is sent synchronously, so no other signal can occur here.
     _ANSWER: {Signal.ANSWERED: _GATE},
     _GATE: {**_ANYWHERE, Signal.GREETED: _LIVE, Signal.PAUSED: _GATE_PAUSED, Signal.RESUMED: _GATE},
     _LIVE: {**_ANYWHERE, Signal.PAUSED: _LIVE_PAUSED, Signal.RESUMED: _LIVE},
@@ -100,20 +102,20 @@ NEXT: Mapping[SubscriptionState, Mapping[Signal, SubscriptionState]] = {
 }
 
 READABLE = frozenset({_HISTORY, _ANSWER, _GATE, _LIVE})
-"""The states in which readers are given what the log has."""
+"""The states in which readers are sent events from the log."""
 
 PAUSED = frozenset({_HISTORY_PAUSED, _GATE_PAUSED, _LIVE_PAUSED})
-"""The states in which they are given nothing."""
+"""The states in which readers are sent nothing."""
 
 ATTACHED = READABLE | PAUSED
-"""The states in which the log knows the client."""
+"""The states in which the client is attached in the log."""
 
 UNANSWERED = frozenset({_HISTORY, _ANSWER, _HISTORY_PAUSED})
-"""The states in which the client waits for the answer to its opening the session."""
+"""The states in which the client waits for the response to its request to open the session."""
 
 
 def step(state: SubscriptionState, signal: Signal) -> SubscriptionState:
-    """The state after a signal. Raises `LocalProtocolError` when the table does not allow it."""
+    """Return the state after a signal. Raises `LocalProtocolError` if the table does not allow it."""
     following = NEXT[state].get(signal)
     if following is None:
         raise LocalProtocolError(
@@ -124,37 +126,40 @@ def step(state: SubscriptionState, signal: Signal) -> SubscriptionState:
     return following
 
 
-# -- which stream tells it -----------------------------------------------------------------------------------
+# -- stream selection ----------------------------------------------------------------------------------------
 
 
 class ToldOn(Enum):
-    """Which streams of a client tell a session. A session is told by one of the two kinds at a time."""
+    """The streams of a client that carry a session. A session is carried by one kind of stream at a time."""
 
     NOTHING = auto()
-    """Nobody reads it, and nobody has to."""
+    """No stream carries the session, and none has to."""
     OWN = auto()
-    """The streams of the session's own."""
+    """The session's own streams."""
     CONNECTION = auto()
-    """The connection's stream, by a reader that carries the session there or is to be started."""
+    """The connection's stream, through a reader that runs or is about to be started."""
     HANDED_OVER = auto()
-    """That reader ends first. Streams of the session's own wait for it, so that nothing is told twice."""
+    """None until the reader for the connection's stream has ended; the session's own streams wait for it, so that
+    no frame is sent twice.
+    """
 
 
 def told_on(
     state: SubscriptionState, *, is_merged: bool, is_connection_read: bool, has_own: bool, is_carried: bool
 ) -> ToldOn:
-    """Where a session is told.
+    """Return the streams that carry a session.
 
-    `is_merged`: the client has one stream for everything. `is_connection_read`: somebody reads the connection's
-    stream. `has_own`: the session has a stream of its own. `is_carried`: a reader for the connection's stream is
-    there.
+    `is_merged`: the client has one stream for everything. `is_connection_read`: the connection's stream has a
+    reader. `has_own`: the session has its own stream. `is_carried`: the session has a reader for the connection's
+    stream.
     """
     if is_carried:
         gives_way = not is_connection_read or (has_own and not is_merged)
         return ToldOn.HANDED_OVER if gives_way else ToldOn.CONNECTION
     if has_own:
         return ToldOn.OWN
-    # A client with several streams learns of the session by the answer, so it cannot have a stream of it before.
+    # A client with several streams learns of the session from the response, so it cannot have opened a stream for
+    # it before.
     is_wanted = state in (ATTACHED if is_merged else UNANSWERED)
     return ToldOn.CONNECTION if is_wanted and is_connection_read else ToldOn.NOTHING
 
@@ -163,42 +168,42 @@ def told_on(
 
 
 class Start(NamedTuple):
-    """How a session begins for a client."""
+    """The start of a session for a client."""
 
     client_id: ClientId
     epoch: Epoch
     after: int
-    """What the log has up to here is not told."""
+    """Events up to this offset are not sent."""
     head: int
-    """What it has up to here is history, and told before the answer."""
+    """Events up to this offset are history and are sent before the response."""
     tells_state: bool = False
-    """Whether the running state is told behind the history."""
+    """True if the running state is sent after the history."""
     greeting: Sequence[Raw] = ()
-    """Updates that say what is now. Told behind the answer."""
+    """Updates with the current state, sent after the response."""
     asks: bool = True
-    """Whether permission requests that are open already are asked."""
+    """True if permission requests that are already open are sent."""
     resumes: bool = False
-    """The client was there before: the history is what it missed, and told as it would have been told then."""
+    """The client was here before: the history is the part that it missed, encoded as it would have been live."""
     answer: Callable[[], None] | None = None
-    """Puts the answer out that the history comes before; none if it was put out before the start."""
+    """Sends the response that follows the history; None if it was sent before the start."""
     refuse: Callable[[TurnwireError], None] | None = None
-    """Puts a refusal out in place of the answer, if the history cannot be told."""
+    """Sends an error instead of the response if the history cannot be sent."""
 
 
 class Ended(Protocol):
-    """What is done for a subscription until it is ended."""
+    """Work done for a subscription until it is cancelled."""
 
     def cancel(self) -> None:
-        """It is wanted no more."""
+        """Stop the work; it is no longer needed."""
         ...
 
 
 class Lent(Ended, Woken, Protocol):
-    """The same, and it hears of each agent that takes the session."""
+    """Work for a subscription that is also notified of each agent that starts to serve the session."""
 
 
 class Gate:
-    """What holds readers back until the client is ready. One for each opening."""
+    """The gate that holds readers until the client is ready. Each opening has one."""
 
     __slots__ = ("is_open",)
 
@@ -209,7 +214,7 @@ class Gate:
 class Subscription:
     """A session at a client.
 
-    Its readers come and go; where the client stands is kept here, in a state of the table.
+    Readers come and go; the client's progress is stored here, as a state of the table.
     """
 
     def __init__(
@@ -218,40 +223,40 @@ class Subscription:
         self.session_id = session_id
         self.state = SubscriptionState.DETACHED
         self.queue = FrameQueue(most)
-        """What the client is sent of the session and no log has."""
+        """Frames for the client about this session that are not in the log."""
         self.start: Start | None = None
         """None while the client is not attached."""
         self.gate = Gate()
-        """Open once the client has processed the answer, or if it does not say when it has."""
+        """Open once the client has processed the response, or if the client does not report that."""
         self._held: Callable[[Subscription], None] | None = None
         self.generation = 0
-        """Counts openings, closings and pauses: a reader of another generation begins anew."""
+        """The number of openings, closings and pauses; a reader of another generation starts again."""
         self.paused_generation = 0
-        """Pages of readers before this generation are not given any more."""
+        """Pages of readers before this generation are discarded."""
         self.cursor = 0
-        """The last event that a reader was given whole."""
+        """The last event that was completely sent to a reader."""
         self.readers = 0
-        """All its readers, also those that write to the connection's own stream."""
+        """The number of readers, including those that write to the connection's stream."""
         self.streams = 0
-        """Readers that write to a stream of this session alone."""
+        """The number of readers that write to a stream of this session alone."""
         self.carrier: Ended | None = None
-        """What tells it on the connection's own stream, or is about to."""
+        """The carrier that sends the session on the connection's stream, or is about to."""
         self.lending: Lent | None = None
-        """What lends the client to the session's agent."""
+        """The offer of the client's files and terminals to the session's agent."""
         self._changed = changed
         self._wakes: list[Woken] = []
         self._behind_queue: Callable[[], object] | None = None
         self._last_queued = 0
         self._behind: list[tuple[int, Callable[[], None]]] = []
-        """What is done behind events, and behind which."""
+        """Callbacks, each with the offset of the event that it runs after."""
 
     @property
     def is_attached(self) -> bool:
-        """Whether the log knows the client."""
+        """True if the client is attached in the log."""
         return self.state in ATTACHED
 
     def told_on(self, *, is_merged: bool, is_connection_read: bool) -> ToldOn:
-        """Which streams of the client tell it."""
+        """Return the client's streams that carry the session."""
         return told_on(
             self.state,
             is_merged=is_merged,
@@ -262,20 +267,20 @@ class Subscription:
 
     @property
     def client_id(self) -> ClientId | None:
-        """What the log calls the client here; none while it is not attached."""
+        """The client's id in the session's log; None while it is not attached."""
         return None if self.start is None else self.start.client_id
 
     # -- the client ----------------------------------------------------------------------------------------
 
     def open(self, start: Start, held: Callable[[Subscription], None] | None = None) -> None:
-        """The client is attached. Readers begin, or begin anew.
+        """Attach the client. Readers begin, or begin again.
 
-        `held`: called when the answer is out, if they wait from there on until the client is ready.
+        `held`: called when the response is sent, if readers then wait until the client is ready.
         """
         self._act_behind()
         self.state = step(self.state, Signal.OPENED)
         if self.state is SubscriptionState.OVER:
-            # A request that was under way when the connection ended.
+            # The request was in progress when the connection ended.
             return
         self.start = start
         self.cursor = start.after
@@ -287,11 +292,11 @@ class Subscription:
         self._tell_change()
 
     def close(self) -> None:
-        """The client is not attached any more. Readers stay, and are given nothing of the log."""
+        """Detach the client. Readers stay, and are sent no more events."""
         self._leave(Signal.CLOSED)
 
     def end(self) -> None:
-        """The connection is closed: readers end."""
+        """End the readers; the connection is closed."""
         self._leave(Signal.ENDED)
 
     def _leave(self, signal: Signal) -> None:
@@ -302,14 +307,14 @@ class Subscription:
         self._tell_change()
 
     def pause(self) -> None:
-        """Give nothing until the session is opened anew. What was given and not sent is not sent any more."""
+        """Send nothing until the session is opened again. Frames not yet sent are discarded."""
         self._act_behind()
         self.state = step(self.state, Signal.PAUSED)
         self._begin_anew()
         self.paused_generation = self.generation
 
     def resume(self) -> None:
-        """Readers go on where they stood, if they were paused."""
+        """Let readers continue where they stopped, if they were paused."""
         before, self.state = self.state, step(self.state, Signal.RESUMED)
         if self.state is not before:
             self._begin_anew()
@@ -319,15 +324,15 @@ class Subscription:
         self.wake()
 
     def open_gate(self) -> None:
-        """The client is ready: hold nothing back any more."""
+        """Release held frames; the client is ready."""
         if not self.gate.is_open:
             self.gate.is_open = True
             self.wake()
 
-    # -- what readers have done for all --------------------------------------------------------------------
+    # -- steps that readers do for all ---------------------------------------------------------------------
 
     def answer(self) -> None:
-        """A reader has told the history: put out the answer, unless one was faster."""
+        """Send the response, unless another reader already has. Called by a reader that has sent the history."""
         if self.state is SubscriptionState.HISTORY:
             assert self.start is not None, "who is attached has a start"
             self.state = step(self.state, Signal.TOLD)
@@ -338,14 +343,17 @@ class Subscription:
                 self._held(self)
 
     def refuse(self, error: TurnwireError) -> bool:
-        """The history could not be told. If its answer is still awaited, it is refused, and the client leaves."""
+        """Send an error if the client still waits for the response, because the history could not be sent.
+
+        Returns whether an error was sent; the caller then detaches the client.
+        """
         if self.state not in UNANSWERED or self.start is None or self.start.refuse is None:
             return False
         self.start.refuse(error)
         return True
 
     def greet(self) -> Sequence[Raw]:
-        """A reader is behind the gate: the updates that say what is now, unless one was faster."""
+        """Return the updates with the current state, unless already sent. Called after the gate."""
         if self.state is not SubscriptionState.GATE:
             return ()
         assert self.start is not None, "who is attached has a start"
@@ -353,7 +361,7 @@ class Subscription:
         return self.start.greeting
 
     def delivered(self, offset: int, position: int) -> None:
-        """A reader was given everything up to this event, and all queued frames before this one."""
+        """Record that a reader was sent all events up to this one, and all queued frames before this position."""
         self.cursor = max(self.cursor, offset)
         if self._behind:
             self._act_behind(self.cursor)
@@ -361,19 +369,19 @@ class Subscription:
             act, self._behind_queue = self._behind_queue, None
             act()
 
-    # -- frames that are in no log -------------------------------------------------------------------------
+    # -- frames outside the log ----------------------------------------------------------------------------
 
     def put(self, frame: bytes, after: int) -> None:
-        """A frame that is in no log, behind what the log has up to `after`."""
+        """Queue a frame that is not in the log, after the event at offset `after`."""
         self.queue.put(frame, after)
         self.wake()
 
     def call_behind_queue(self, act: Callable[[], object]) -> None:
-        """Call `act` once a reader was given all queued frames that there are now."""
+        """Call `act` once a reader was sent all frames that are queued now."""
         self._behind_queue, self._last_queued = act, self.queue.end
 
     def behind(self, after: int, act: Callable[[], None]) -> None:
-        """Call `act` once a reader was given all events up to this one; at once while none is given any."""
+        """Call `act` once a reader was sent all events up to this one; now if no reader receives events."""
         if not self.readers or self.state is not SubscriptionState.LIVE or self.cursor >= after:
             act()
         else:
@@ -381,23 +389,23 @@ class Subscription:
 
     @property
     def next_behind(self) -> int | None:
-        """The event that the first thing to do waits for; none if there is nothing."""
+        """The event that the earliest callback waits for; None without callbacks."""
         return min((after for after, _ in self._behind), default=None)
 
     def _act_behind(self, offset: int | None = None) -> None:
-        """Do what waits behind events up to this one, or all of it."""
+        """Run the callbacks for events up to this one, or all of them."""
         due = [each for each in self._behind if offset is None or each[0] <= offset]
         self._behind = [each for each in self._behind if each not in due]
         for _, act in due:
             act()
 
     def agent_started(self) -> None:
-        """An agent has taken the session."""
+        """Notify the lending that an agent now serves the session."""
         if self.lending is not None:
             self.lending.set()
 
     def stop(self) -> None:
-        """Nothing is done for it any more."""
+        """Cancel the work done for the subscription."""
         for each in (self.carrier, self.lending):
             if each is not None:
                 each.cancel()
@@ -406,12 +414,12 @@ class Subscription:
     # -- readers -------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """There is something to look at, for all readers."""
+        """Wake all readers."""
         for each in self._wakes:
             each.set()
 
     def add_reader(self, wake: Woken, *, is_stream: bool) -> None:
-        """A reader comes."""
+        """Add a reader."""
         self._wakes.append(wake)
         self.readers += 1
         self.streams += is_stream
@@ -419,7 +427,7 @@ class Subscription:
         self._tell_change()
 
     def remove_reader(self, wake: Woken, *, is_stream: bool) -> None:
-        """A reader goes."""
+        """Remove a reader."""
         self._wakes.remove(wake)
         self.readers -= 1
         self.streams -= is_stream

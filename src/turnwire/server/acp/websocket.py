@@ -1,9 +1,9 @@
 """ACP over a WebSocket: all sessions of a client on one socket, in one order.
 
-Takes text frames, each a JSON-RPC message, and hands them on one by one, as fast as the rate of requests allows;
-writes what the client is sent. Binary frames are ignored. Losing the socket detaches: the connection stays for its
-grace time, and a socket that names it (`?connection=…`) goes on with it: where it stood, or (`&attaches=true`) as
-its client will say. Pings are the HTTP server's. Never ends a turn.
+Each text frame is one JSON-RPC message; messages are processed one by one, as fast as the request rate allows.
+Binary frames are ignored. Losing the socket detaches: the connection is retained for its grace period, and a socket
+that names it (`?connection=…`) resumes it: where it stopped, or (`&attaches=true`) where its client will say. Pings
+are left to the HTTP server. A turn never ends with the socket.
 """
 
 from __future__ import annotations
@@ -17,30 +17,31 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs
 
 import anyio
+from anyio.lowlevel import checkpoint
 from starlette.types import Receive, Scope, Send
 
 from turnwire.errors import BadRequest, TurnwireError
 from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity, audit
 from turnwire.server.access.rates import caller_of
-from turnwire.server.acp.client_state import AGENT, PATH
 from turnwire.server.acp.frame_queue import QueueReader
 from turnwire.server.acp.http import CONNECTION_ID
 from turnwire.server.acp.registry import AcpConnections, KeptConnection
+from turnwire.server.acp_paths import AGENT, PATH
 from turnwire.server.daemon import Daemon
 from turnwire.server.endpoint import ABORT, SEND_ALL
+from turnwire.server.readers.event_stream import FAREWELL_S
 from turnwire.server.refusals import problem_of, refuse_entry
-from turnwire.server.streams.stream import FAREWELL_S, Pace
 
 if TYPE_CHECKING:
-    # Imported by those who are one of several nodes.
+    # Imported only on a node of a cluster.
     from turnwire.server.cluster.relay import Relay
 
 METHOD = "CONNECT"
-"""What an upgrade is called in the audit."""
+"""The method of an upgrade in the audit."""
 SWITCHED = 101
 
 _GONE = (OSError, RuntimeError)
-"""How servers refuse to write: the client has left, or they have closed the socket themselves."""
+"""Errors that servers raise on writing after the client has left, or after they closed the socket."""
 
 _FAILED = {"event": "socket_failed"}
 
@@ -48,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 class Close(IntEnum):
-    """Why a socket is closed, as the client reads it."""
+    """Close codes, as the client reads them."""
 
     DONE = 1000
     STOPPING = 1001
@@ -56,7 +57,7 @@ class Close(IntEnum):
     TOO_LARGE = 1009
     FAILED = 1011
     REPLACED = 4001
-    """Another socket of the same client goes on with the connection."""
+    """Another socket of the same client resumed the connection."""
 
 
 class Sockets:
@@ -72,7 +73,9 @@ class Sockets:
         who: Identity = scope.get(IDENTITY, ANYBODY)
         try:
             query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-            life = self._connections.elsewhere(query["connection"][-1]) if "connection" in query else None
+            life = None
+            if "connection" in query:
+                life = self._connections.elsewhere(query["connection"][-1], scope.get("path_params", {}).get(AGENT))
             if life is not None:
                 await self._carry_elsewhere(life, who, scope, receive, send)
                 return
@@ -86,12 +89,16 @@ class Sockets:
         named = [(CONNECTION_ID.encode(), kept.connection.connection_id.encode())]
         await send({"type": "websocket.accept", "headers": named})
         socket = _Socket(daemon, kept, scope, receive, send)
-        # Who is let in has nothing more to say in headers, and a socket is open for long.
+        # The headers are not needed after the handshake, and a socket is open for long.
         scope["headers"] = []
-        await socket.run()
+        opened = daemon.open_streams.add(who, socket.drop)
+        try:
+            await socket.run()
+        finally:
+            daemon.open_streams.remove(opened)
 
     async def _carry_elsewhere(self, life: int, who: Identity, scope: Scope, receive: Receive, send: Send) -> None:
-        """Carry what the client and the node of its connection say. Raises `TurnwireError` before it has begun."""
+        """Relay frames between the client and its connection's node. Raises `TurnwireError` only at the start."""
         from turnwire.server.cluster.relay import NO_CLOSE
 
         daemon, end, failure = self._daemon, None, None
@@ -116,7 +123,7 @@ class Sockets:
                 await send({"type": "websocket.close", "code": int(end)})
 
     def _kept(self, scope: Scope, query: Mapping[str, list[str]], who: Identity) -> KeptConnection:
-        """The connection that the address names, or a new one."""
+        """Return the connection that the address names, or a new one."""
         attaches = query.get("attaches", ["false"])[-1]
         if attaches not in {"true", "false"}:
             raise BadRequest("`attaches` is true or false")
@@ -141,7 +148,7 @@ def _address(scope: Scope) -> str | None:
 class _Socket:
     """One open socket. Implements `Woken`, `tokens.Running` and `registry.CarryingSocket`.
 
-    Its task hears. What the client is told is written as it comes, by a task only while the client takes nothing.
+    Its task receives. Frames for the client are written as they come, by a task only while the client accepts none.
     """
 
     __slots__ = (
@@ -173,16 +180,16 @@ class _Socket:
         if (ours := extensions.get(SEND_ALL)) is not None:
             self._send_all, self._send_at_once = ours["call"], ours["at_once"]
         self._close: Close | None = Close.DONE
-        """None if there is nobody left to tell."""
+        """The code to close with; None if the client is gone."""
         self._scope = anyio.CancelScope()
         self._reader: QueueReader | None = None
-        """None while nothing is told."""
+        """None while nothing is sent."""
         self._is_called = False
         self._writing: anyio.CancelScope | None = None
-        """The task that waits for room, if one does."""
+        """The task that waits for room, if any."""
 
     async def run(self) -> None:
-        """Carry the connection until one side has an end."""
+        """Carry the connection until either side ends it."""
         daemon, kept = self._daemon, self._kept
         kept.enter(self)
         daemon.tokens.enter(kept.connection.who, self)
@@ -197,11 +204,17 @@ class _Socket:
             await self._say(end)
 
     def cancel(self) -> None:
-        """The credential has ended."""
+        """Close the socket, because the credential has ended."""
         self._over(Close.REVOKED)
 
+    def drop(self) -> None:
+        """Drop the connection to free its descriptor. The client can reconnect to its ACP connection."""
+        self._over(None)
+        if self._abort is not None:
+            self._abort()
+
     def give_way(self) -> None:
-        """Another socket goes on with the connection."""
+        """Close the socket, because another one resumes the connection."""
         self._over(Close.REPLACED)
 
     def _stop(self) -> None:
@@ -213,7 +226,7 @@ class _Socket:
         try:
             with self._scope:
                 await self._hear()
-        except Exception:  # whatever it is, the socket must be closed
+        except Exception:  # the socket must be closed after any error
             logger.exception("a socket failed", extra=_FAILED)
             return Close.FAILED
         finally:
@@ -224,7 +237,7 @@ class _Socket:
         return self._close
 
     def _over(self, close: Close | None) -> None:
-        # The first reason is the one that is told: what ends the socket behind it follows from it.
+        # The first reason is the one that is sent; later reasons follow from it.
         if not self._scope.cancel_called:
             self._close = close
             self._scope.cancel()
@@ -233,12 +246,12 @@ class _Socket:
         most, connection = self._daemon.limits.body_bytes, self._kept.connection
         caller = caller_of(connection.who, self._address)
         while (message := await self._receive())["type"] != "websocket.disconnect":
-            # Nothing is lost: who sends too fast is read later.
+            # No message is lost: a client that sends too fast is read later.
             while wait := self._daemon.requests.take(caller):
                 await self._daemon.clock.sleep(wait)
             text: str | None = message.get("text")
             if text is None:
-                # Messages of ACP are text. What else comes is no message, and no reason to hang up.
+                # Messages of ACP are text. Other frames are ignored, without closing the socket.
                 continue
             frame = text.encode()
             if len(frame) > most:
@@ -249,15 +262,15 @@ class _Socket:
         self._over(None)
 
     def set(self) -> None:
-        # In the next round of the loop, so that what comes in this one goes out in one write.
+        # In the next iteration of the loop, so that all frames of this one go out in one write.
         if not self._is_called:
             self._is_called = True
             asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
-        """Write what there is; if the client takes nothing now, a task waits for it."""
+        """Write the available frames; if the client accepts none now, start a task that waits for it."""
         self._is_called = False
-        # A task that writes takes what came meanwhile: two who write would not keep the order.
+        # A running task also writes newer frames: two writers would not preserve the order.
         if self._writing is not None or not (frames := self._take()):
             return
         try:
@@ -270,7 +283,7 @@ class _Socket:
         self._daemon.tasks.start_soon(self._write_on, self._writing, frames)
 
     def _take(self) -> list[bytes]:
-        """What is to be written next; none if there is nothing."""
+        """Return the frames to write next, possibly none."""
         if self._reader is None:
             return []
         frames = self._kept.connection.take(self._reader)
@@ -279,20 +292,19 @@ class _Socket:
         return frames or []
 
     async def _write_on(self, scope: anyio.CancelScope, frames: list[bytes]) -> None:
-        pace = Pace()
         try:
             with scope:
                 while frames and await self._write(frames):
-                    await pace.step(len(frames))
+                    await checkpoint()
                     frames = self._take()
-        except Exception:  # whatever it is, the socket must be closed
+        except Exception:  # the socket must be closed after any error
             logger.exception("a socket failed", extra=_FAILED)
             self._over(Close.FAILED)
         finally:
             self._writing = None
 
     async def _write(self, frames: list[bytes]) -> bool:
-        """Write frames; false if there is nobody who takes them."""
+        """Write frames; return False if the client is gone."""
         try:
             with anyio.move_on_after(self._daemon.limits.write_timeout_s):
                 await self._send_all(frames)
@@ -303,13 +315,13 @@ class _Socket:
         self._daemon.metrics.subscriber_stalled()
         logger.info("a socket took nothing for too long and was let go", extra={"event": "socket_stalled"})
         self._over(None)
-        # A word of farewell would wait behind what is not taken.
+        # Abort, because a close frame would wait behind the unread data.
         if self._abort is not None:
             self._abort()
         return False
 
     async def _send_each(self, frames: list[bytes]) -> None:
-        """To a server that is not ours."""
+        """Write one frame at a time, for servers other than ours."""
         for each in frames:
             await self._send({"type": "websocket.send", "text": each.decode()})
 
@@ -319,5 +331,5 @@ class _Socket:
 
 
 def _not_at_once(frames: list[bytes]) -> bool:
-    """What servers can do that are not ours."""
+    """Return False: other servers cannot write without waiting."""
     return False

@@ -1,1 +1,1 @@
-"""What nodes that share one log say to each other."""
+"""Communication between nodes that share one log."""

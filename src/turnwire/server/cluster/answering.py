@@ -1,7 +1,8 @@
-"""What another node asks of this one: done for the sessions that this one has, or can claim.
+"""Handler of requests from another node, for the sessions that this node has or can claim.
 
-Nothing is passed on: a session that is not ours is refused (`NotOwner`), and whoever asked looks for its owner.
-What is submitted is done once, however often its answer is lost (`Once`), and goes on when the link ends.
+Nothing is forwarded: a request for a session of another node is rejected (`NotOwner`), and the requesting node
+looks for the owner. A submitted input is processed once, however often its response is lost (`Once`), and continues
+when the link ends.
 """
 
 from __future__ import annotations
@@ -15,25 +16,25 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Raw
 
-from turnwire.core.inputs import Prompt
-from turnwire.core.state import Setup
 from turnwire.errors import AnswerLost, NodeUnreachable, NotOwner, RemoteProtocolError
+from turnwire.hosting.client_requests import ServedMethods
+from turnwire.hosting.peer import Peer
 from turnwire.ids import PromptId, SessionId
-from turnwire.link.peer import Peer
-from turnwire.runtime.client_requests import ServedMethods
-from turnwire.runtime.elsewhere import Birth
 from turnwire.runtime.node import Node
+from turnwire.runtime.session_owner import NewSession
 from turnwire.server.cluster import words
 from turnwire.server.cluster.linked_node import ask, tell
 from turnwire.server.daemon.clients import There
+from turnwire.session.inputs import Prompt
+from turnwire.session.state import Setup
 from turnwire.wire.jsonrpc import Failure, Notification, raw
 
 KEPT_ANSWERS = 1024
-"""Answers that are kept for who asks again; a link that was lost is made again within seconds."""
+"""Responses stored for repeated requests; a lost link is re-established within seconds."""
 
 
 class _Asked:
-    """Something that another node submitted."""
+    """A request that another node submitted."""
 
     def __init__(self) -> None:
         self.is_done = anyio.Event()
@@ -41,14 +42,14 @@ class _Asked:
 
 
 class Once:
-    """What other nodes submitted, each done once."""
+    """Submissions of other nodes, each processed once."""
 
     def __init__(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
         self._asked: dict[tuple[int, int], _Asked] = {}
 
     async def do(self, life: int, ask: int, act: Callable[[], Awaitable[words.Submitted]]) -> words.Submitted:
-        """Do it, or wait for what becomes of it. It goes on if whoever waits does not."""
+        """Run `act` once and return its result, also to later calls. Continues if the caller is cancelled."""
         asked = self._asked.get((life, ask))
         if asked is None:
             asked = self._asked[life, ask] = _Asked()
@@ -65,27 +66,27 @@ class Once:
         try:
             asked.answer = await act()
         except NotOwner as refusal:
-            # Nothing was done, and the next time the session may be ours.
+            # Nothing was done, and this node may have the session the next time.
             self._asked.pop((life, ask), None)
             asked.answer = refusal
-        except Exception as error:  # noqa: BLE001  Whatever it is, it is the answer
+        except Exception as error:  # noqa: BLE001  Any error is the answer
             asked.answer = error
         finally:
             asked.is_done.set()
 
 
 class Ports(NamedTuple):
-    """What a node tells others of itself, and hears from them."""
+    """The data that a node exchanges with other nodes."""
 
     once: Once
     present: Callable[[int, dict[SessionId, There], bool], None]
-    """Who is at sessions, as that life says, and whether it says all."""
+    """Called with an incarnation, the clients at its sessions, and whether the list is complete."""
     is_cut: Callable[[], bool]
-    """Whether this node cannot reach the log."""
+    """Returns whether this node cannot reach the log."""
 
 
 class Answers:
-    """The answers to one other node, on one link."""
+    """The handlers for one other node, on one link."""
 
     def __init__(self, life: int, peer: Peer, node: Node, ports: Ports) -> None:
         self._life = life
@@ -94,10 +95,11 @@ class Answers:
         self._ports = ports
         self._is_over = False
         self._untold: dict[PromptId, Callable[[], None]] = {}
-        """Prompts whose clients have no answer yet. One that is not accepted yet is there as well: who cannot wait
-        for the answer says so before it comes."""
+        """Prompts whose clients have not received the response yet. Includes prompts that are not accepted yet: a
+        caller that cannot wait may send the acknowledgement before the response.
+        """
         self._lasting: dict[object, Callable[[], None]] = {}
-        """What clients of that node do for agents here, and hear of them."""
+        """Offers and listeners of that node's clients, with the callback that ends each."""
         self._clients: WeakValueDictionary[int, _FarClient] = WeakValueDictionary()
         self.requests: dict[str, Callable[[Raw], Coroutine[Any, Any, Raw]]] = {
             words.SUBMIT: self._submit,
@@ -123,7 +125,7 @@ class Answers:
         }
 
     def lose(self) -> None:
-        """The link is lost: nobody there waits for an answer, does or hears anything."""
+        """End all waits, offers and listeners of the other node, because the link is lost."""
         self._is_over = True
         for told in self._untold.values():
             told()
@@ -138,7 +140,7 @@ class Answers:
         return raw(await self._ports.once.do(self._life, word.ask, partial(self._do, word)))
 
     async def _do(self, word: words.Submit) -> words.Submitted:
-        return self._submitted(word, await self._node.submit_here(word.session, words.input_of(word)))
+        return self._submitted(word, await self._node.local.submit(word.session, words.input_of(word)))
 
     async def _accept(self, params: Raw) -> Raw:
         word = words.read(params, words.Submit)
@@ -150,7 +152,7 @@ class Answers:
             raise RemoteProtocolError("only a prompt is accepted", kind=word.kind)
         self._untold[prompt.prompt_id] = _nothing_yet
         try:
-            accepted, told = await self._node.accept_here(word.session, prompt)
+            accepted, told = await self._node.local.accept(word.session, prompt)
         except BaseException:
             self._untold.pop(prompt.prompt_id, None)
             raise
@@ -170,52 +172,50 @@ class Answers:
             told()
 
     async def _delete(self, params: Raw) -> Raw:
-        await self._node.delete_here(words.read(params, words.OfSession).session)
+        await self._node.local.delete(words.read(params, words.OfSession).session)
         return words.NOTHING
 
     async def _retain(self, params: Raw) -> Raw:
         word = words.read(params, words.Retain)
-        return raw(await self._node.retain_here(word.session, word.keep_events))
+        return raw(await self._node.local.retain(word.session, word.keep_events))
 
     async def _fork(self, params: Raw) -> Raw:
         word = words.read(params, words.Fork)
         setup = Setup(word.mcp_servers, word.additional_directories, word.meta)
-        birth = Birth(word.fork, word.cwd, setup, word.session, author=word.author, title=word.title)
-        await self._node.fork_here(birth)
+        new = NewSession(word.fork, word.cwd, setup, word.session, author=word.author, title=word.title)
+        await self._node.local.fork(new)
         return words.NOTHING
 
-    # -- its agent -----------------------------------------------------------------------------------------
+    # -- the session's agent -------------------------------------------------------------------------------
 
     async def _explain(self, params: Raw) -> Raw:
         word = words.read(params, words.Explain)
-        return raw(await self._node.agents_here.explain(word.session, for_owner=word.for_owner))
+        return raw(await self._node.local.explain(word.session, for_owner=word.for_owner))
 
     async def _authenticate(self, params: Raw) -> Raw:
         word = words.read(params, words.Authenticate)
-        await self._node.agents_here.authenticate(word.method_id, session_id=word.session)
+        await self._node.local.authenticate(word.session, word.method_id)
         return words.NOTHING
 
     async def _configure(self, params: Raw) -> Raw:
         word = words.read(params, words.ToAgent)
-        return await self._node.agents_here.configure(
+        return await self._node.local.configure(
             word.session, word.method, words.read(word.params, dict[str, object])
         )
 
     async def _wake(self, params: Raw) -> Raw:
-        await self._node.agents_here.wake(words.read(params, words.OfSession).session)
+        await self._node.local.wake(words.read(params, words.OfSession).session)
         return words.NOTHING
 
     async def _call(self, params: Raw) -> Raw:
         word = words.read(params, words.ToAgent)
-        answer = await self._node.agents_here.call(
-            word.session, word.method, words.read(word.params, dict[str, Raw])
-        )
+        answer = await self._node.local.call(word.session, word.method, words.read(word.params, dict[str, Raw]))
         is_refused = isinstance(answer, Failure)
         return raw(words.Called(error=answer.error) if is_refused else words.Called(result=answer.result))
 
     async def _notify(self, params: Raw) -> Raw:
         word = words.read(params, words.ToAgent)
-        await self._node.agents_here.notify(word.session, word.method, words.read(word.params, dict[str, Raw]))
+        await self._node.local.notify(word.session, word.method, words.read(word.params, dict[str, Raw]))
         return words.NOTHING
 
     # -- clients of the other node -------------------------------------------------------------------------
@@ -226,9 +226,7 @@ class Answers:
         provider = _FarProvider(self._peer, word)
         self._keep(
             (word.session, word.client),
-            await self._node.agents_here.offer(
-                word.session, word.client, provider, client=client, owner=word.owner
-            ),
+            await self._node.local.offer(word.session, word.client, provider, client=client, owner=word.owner),
         )
         return words.NOTHING
 
@@ -239,7 +237,7 @@ class Answers:
     async def _listen(self, params: Raw) -> Raw:
         word = words.read(params, words.Listen)
         listener = _FarListener(self._peer, self._client(word.same), word.listener)
-        self._keep(word.listener, await self._node.agents_here.listen(word.session, listener))
+        self._keep(word.listener, await self._node.local.listen(word.session, listener))
         return words.NOTHING
 
     def _leave(self, params: Raw) -> None:
@@ -249,7 +247,7 @@ class Answers:
         return self._clients.setdefault(number, _FarClient())
 
     def _keep(self, key: object, end: Callable[[], None] | None) -> None:
-        """It lasts until the other node or the end of the link ends it."""
+        """Store a callback until the other node or the end of the link ends it."""
         self._end(key)
         if end is not None:
             self._lasting[key] = end
@@ -270,7 +268,7 @@ class Answers:
 
 
 class _FarProvider:
-    """A client of another node that does something for an agent here. Implements `client_requests.Provider`."""
+    """A client of another node that serves an agent here. Implements `client_requests.Provider`."""
 
     def __init__(self, peer: Peer, offer: words.Offer) -> None:
         self._peer = peer
@@ -282,7 +280,7 @@ class _FarProvider:
         return self._methods
 
     def serve(self, method: str, params: Raw, after: int) -> Coroutine[Any, Any, Raw]:
-        """Ask the client, behind this event, and wait. Raises `RequestRefused`."""
+        """Send the request to the client, after this event, and wait for the response. Raises `RequestRefused`."""
         wanted = words.Serve(self._offer.session, self._offer.client, method, params or Raw(b"{}"), after)
         return _served(ask(self._peer, words.SERVE, wanted))
 
@@ -291,7 +289,7 @@ async def _served(serving: Coroutine[Any, Any, Raw]) -> Raw:
     try:
         return await serving
     except (NodeUnreachable, AnswerLost):
-        # The client is gone with its node. The offer is about to be taken back, and who is next is asked.
+        # The client is gone with its node. The offer is about to be withdrawn, and the next provider is asked.
         await anyio.sleep_forever()
         raise
 
@@ -301,7 +299,7 @@ class _FarClient:
 
     def __init__(self) -> None:
         self.behind: dict[str, int] = {}
-        """What it is to be told before it is told what is about no session: by listener."""
+        """By listener, the event that the client must receive before messages that concern no session."""
 
 
 class _FarListener:
@@ -320,7 +318,7 @@ class _FarListener:
         self._tell(words.IN_SESSION, said, {self._name: after})
 
     def behind(self, after: int, act: Callable[[], None]) -> None:
-        # It is the client's node that knows how far the client is: told at once, with the place.
+        # Only the client's node knows how far the client has read, so the message is sent at once, with the offset.
         self._client.behind[self._name] = after
         act()
 
@@ -336,4 +334,4 @@ class _FarListener:
 
 
 def _nothing_yet() -> None:
-    """What waits for a client's answer, before anything does."""
+    """Placeholder for the acknowledgement of a prompt that is not accepted yet."""

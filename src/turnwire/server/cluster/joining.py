@@ -1,4 +1,4 @@
-"""A daemon among other nodes: it listens for them, asks them, answers them, and tells them who is there."""
+"""Membership of a daemon in a cluster: listening, links to other nodes, and presence."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import partial
 import anyio
 from starlette.types import ASGIApp
 
-from turnwire.runtime.elsewhere import Elsewhere
 from turnwire.runtime.members import Members
+from turnwire.runtime.remote_sessions import RemoteSessions
 from turnwire.server.access.origins import cluster_address
 from turnwire.server.cluster.entrance import Entrance
 from turnwire.server.cluster.link import NodeLinks, open_links, word_bytes
@@ -22,21 +22,27 @@ from turnwire.server.listener import Tls, listen
 
 @asynccontextmanager
 async def joined(daemon: Daemon, routes: ASGIApp, tls: Tls | None) -> AsyncGenerator[None]:
-    """Meanwhile the daemon is one of the nodes that share its log. Nothing, if it has the log alone.
+    """Run the daemon as one of the nodes that share its log. Does nothing if the daemon has the log alone.
 
-    `routes`: what clients are served with, for those whose requests other nodes hand on. Raises `ConfigError`.
+    `routes`: the application for requests of clients that other nodes relay. Raises `ConfigError`.
     """
-    listening = daemon.settings.cluster_listen
-    if daemon.members is None or listening is None:
+    listening, key = daemon.settings.cluster_listen, daemon.node_key
+    if daemon.members is None or listening is None or key is None:
         yield
         return
     host, port = cluster_address(listening)
-    async with open_links(daemon.owners.life, daemon.limits) as links, anyio.create_task_group() as tasks:
+    async with open_links(key, daemon.limits) as links, anyio.create_task_group() as tasks:
         presence = _join(daemon, daemon.members, links)
         ready, stop = anyio.Event(), anyio.Event()
         serve = partial(
             listen,
-            Entrance(links, daemon.owners.secret, Relayed(routes, daemon.tokens), daemon.limits),
+            Entrance(
+                links,
+                key,
+                Relayed(routes, daemon.tokens, no_auth=daemon.settings.no_auth),
+                daemon.clock,
+                daemon.limits,
+            ),
             host=host,
             port=port,
             tls=tls,
@@ -60,7 +66,7 @@ def _join(daemon: Daemon, members: Members, links: NodeLinks) -> Presence:
     links.living = owners.living
     links.serve(node, daemon.clients.hear_of, lambda: members.is_cut)
     members.asks = links.is_cut
-    elsewhere = Elsewhere(owners.life, links, daemon.log, clock, daemon.limits)
-    node.join(elsewhere)
-    daemon.metrics.forwards = elsewhere.forwards
+    remote = RemoteSessions(owners.life, links, daemon.log, clock, daemon.limits)
+    node.join(remote)
+    daemon.metrics.forwards = remote.forwards
     return Presence(owners.life, daemon.clients, links, clock)

@@ -1,8 +1,8 @@
-"""Links between nodes that share a log: one WebSocket for each two, on which either asks the other.
+"""Links between nodes that share a log: one WebSocket per pair, on which either node can send requests.
 
-A node dials another when it first has something to ask, and uses a link that the other has made. Whoever dials
-shows the secret of the life that it dials, which only those know who can read the shared table. A link that is lost
-is made again with the next question; what was open on it is answered with `AnswerLost`.
+A node dials another when it first has a request for it, and uses a link that the other has opened. The dialling
+node proves that it has the cluster's key. A lost link is re-established with the next request; requests open on it
+fail with `AnswerLost`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from anyio.abc import TaskGroup
 from msgspec import Raw
 from starlette.types import Receive, Send
 
+from turnwire.clock import Clock
 from turnwire.errors import (
     AgentLaunchFailed,
     LifeOver,
@@ -30,30 +31,29 @@ from turnwire.errors import (
     ShuttingDown,
     TurnwireError,
 )
+from turnwire.hosting.base import FrameLink
+from turnwire.hosting.network import NetworkLink
+from turnwire.hosting.peer import Peer
+from turnwire.hosting.websocket import WebSocketLink, open_websocket
 from turnwire.ids import RequestId, SessionId
 from turnwire.limits import KiB, Limits
-from turnwire.link.base import FrameLink
-from turnwire.link.network import NetworkLink
-from turnwire.link.peer import Peer
-from turnwire.link.websocket import WebSocketLink, open_websocket
 from turnwire.log.owners import Life
-from turnwire.runtime.clock import Clock
 from turnwire.runtime.node import Node
+from turnwire.server.access.node_key import PROOF, NodeKey
 from turnwire.server.cluster import words
 from turnwire.server.cluster.answering import Answers, Once, Ports
 from turnwire.server.cluster.linked_node import LinkedNode
-from turnwire.server.cluster.relay import DIALLER, SECRET
 from turnwire.server.daemon.clients import There
 from turnwire.wire.jsonrpc import REQUEST_CANCELLED, ErrorObject, Notification, Request
 
 PATH = "/node"
 PEER = "the other node"
 WATCHED_EVERY_S = 1.0
-"""How soon a link to a life is given up that is over."""
+"""Interval between checks for links to incarnations that are over."""
 WRAPPED_BYTES = 64 * KiB
-"""What a word adds to what it carries: names, an identity, a key; each of them has at most some kilobytes."""
+"""Maximum overhead of a message: names, an identity, a key; each of them has at most some kilobytes."""
 DIAL_S = 2.0
-"""What another node gets to answer; it is near."""
+"""Timeout for another node to accept a link; nodes are close to each other."""
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ _CANCELLED = ErrorObject(REQUEST_CANCELLED, "nobody waits for this any more")
 
 
 class CarriedLink(FrameLink, Protocol):
-    """A link that a task of its owner carries."""
+    """A link that runs in a task of its owner."""
 
     async def run(self) -> None:
         """Carry frames until either side ends. Raises nothing."""
@@ -69,7 +69,7 @@ class CarriedLink(FrameLink, Protocol):
 
 
 class AcceptedLink(NetworkLink):
-    """The other end of `link.websocket`: frames over a WebSocket that an ASGI server has accepted."""
+    """The server side of `link.websocket`: frames over a WebSocket that an ASGI server has accepted."""
 
     def __init__(self, receive: Receive, send: Send, limits: Limits) -> None:
         super().__init__(limits, PEER)
@@ -96,7 +96,7 @@ class AcceptedLink(NetworkLink):
                 await self._send({"type": "websocket.send", "text": frame.decode()})
                 self._outbound.carried()
             return
-        # What came before is still being read; the reader tells when that is over.
+        # Earlier frames are still being read; the reader reports the end.
         await anyio.sleep_forever()
 
     async def _part(self) -> None:
@@ -105,7 +105,7 @@ class AcceptedLink(NetworkLink):
 
 
 class _Linked:
-    """One link: what this node asks the other (`node`), and what it answers."""
+    """A link with both directions: requests to the other node (`node`), and the handlers for its requests."""
 
     def __init__(self, life: int, link: CarriedLink, here: Node, ports: Ports, tasks: TaskGroup) -> None:
         self._link = link
@@ -129,7 +129,7 @@ class _Linked:
                 scope.cancel()
 
     async def aclose(self) -> None:
-        """Let go of it."""
+        """Close the link."""
         await self._link.aclose()
 
     def _incoming(self, frame: Request | Notification) -> None:
@@ -159,9 +159,9 @@ class _Linked:
                 scope.cancel()
 
     def _begin(self, request: Request) -> Callable[[], Awaitable[Raw]] | None:
-        """What gives the result; none if the word is not known."""
+        """Return a function that computes the result; None for an unknown method."""
         if request.method == words.SERVE:
-            # The client is asked now and not by the task, which starts a moment later.
+            # The client is asked now, not by the task, which starts a moment later.
             serving = self.node.serve(request.params)
             return lambda: serving
         asked = self._answers.requests.get(request.method)
@@ -178,7 +178,7 @@ class _Linked:
         except (LifeOver, ShuttingDown):
             # Nothing was done, and another node has the session, or can have it.
             refusal = words.refusal_of(NotOwner("this node is about to end"))
-        except Exception as error:  # whatever it is, who asked is answered
+        except Exception as error:  # the other node must get a response to any error
             if not isinstance(error, TurnwireError):
                 extra = {"event": "node_word_failed", "method": request.method}
                 logger.exception("what another node asked for failed", extra=extra)
@@ -186,7 +186,7 @@ class _Linked:
         finally:
             del self._open[request.id]
         if not self._peer.has_asked(request.id):
-            # The link is lost, and whoever asked with it.
+            # The link is lost, and the requesting node with it.
             return
         try:
             if refusal is None:
@@ -196,16 +196,16 @@ class _Linked:
         except LinkError:
             pass
         except LimitExceeded:
-            # It does not read. That an answer is lost is better heard than waited for.
+            # The other node does not read. Losing the link fails its request sooner than a timeout would.
             await self._link.aclose()
 
 
 Dial: TypeAlias = Callable[[Life, int], Awaitable[CarriedLink]]
-"""Makes a link to a life, from a life. Raises `NodeUnreachable`."""
+"""A function that opens a link to an incarnation, from an incarnation. Raises `NodeUnreachable`."""
 
 
 class NodeLinks:
-    """The links of one node. Implements `runtime.elsewhere.OtherNodes`. See `open_links`."""
+    """The links of one node. Implements `runtime.remote_sessions.OtherNodes`. See `open_links`."""
 
     def __init__(self, life: int, tasks: TaskGroup, dial: Dial) -> None:
         self._life = life
@@ -216,9 +216,9 @@ class NodeLinks:
         self._node: Node | None = None
         self._is_over = False
         self.lives: Callable[[], Sequence[Life]] = _nobody
-        """The lives that are there, as they were seen last. Whoever watches them sets it."""
+        """Returns the live incarnations as last seen. Set by the caller that watches them."""
         self.living: Callable[[int], Awaitable[Life | None]] = _is_not_there
-        """That life as the log has it now, unless it is gone. May raise `LogError`. Set with `lives`."""
+        """Returns an incarnation as in the log now, None if it is gone; may raise `LogError`. Set with `lives`."""
         self._ports = Ports(Once(tasks), _unheard, _is_not_cut)
 
     def serve(
@@ -227,12 +227,12 @@ class NodeLinks:
         present: Callable[[int, dict[SessionId, There], bool], None] | None = None,
         is_cut: Callable[[], bool] | None = None,
     ) -> None:
-        """From now on other nodes are answered."""
+        """Start serving requests of other nodes."""
         self._node = node
         self._ports = self._ports._replace(present=present or _unheard, is_cut=is_cut or _is_not_cut)
 
     async def reach(self, life: int) -> LinkedNode:
-        """That node, over a link that is there or is made now. Raises `NodeUnreachable`, `ShuttingDown`."""
+        """Return that node, over an existing link or a new one. Raises `NodeUnreachable`, `ShuttingDown`."""
         if self._is_over:
             raise ShuttingDown("this node asks others no more; ask again, another one answers")
         linked = self._linked.get(life)
@@ -246,35 +246,35 @@ class NodeLinks:
         return linked.node
 
     async def accept(self, life: int, link: CarriedLink) -> None:
-        """Carry a link that another node has made, until it is lost."""
+        """Carry a link that another node has opened, until it is lost."""
         await self._carry(life, self._link(life, link))
 
     async def lets_in(self, life: int) -> bool:
-        """Whether that life may ask this one: neither of them is over. Raises `LogError`."""
+        """Return whether that incarnation may send requests: neither it nor this one is over. Raises `LogError`."""
         return not self._is_over and await self._is_there(life)
 
     async def _is_there(self, life: int) -> bool:
-        """One that was not seen may have begun just now, or have ended before anybody looked: the log knows."""
+        """Return whether an incarnation is live. An unseen one may be new or over, so the log is queried."""
         return any(each.number == life for each in self.lives()) or await self.living(life) is not None
 
     async def watch(self, clock: Clock) -> None:
-        """Hang up on lives that are over, for ever: whoever waits for one hears so."""
+        """Close links to incarnations that are over, so that waiting requests fail. Runs until cancelled."""
         while True:
             await clock.sleep(WATCHED_EVERY_S)
             for life in list(self._linked):
-                # While the log is away nobody knows who is gone, and nobody can be declared so.
+                # While the log is unavailable, no incarnation can be found or declared dead.
                 with suppress(LogError):
                     if not await self._is_there(life):
                         await self._drop(life)
 
     def end(self) -> None:
-        """This life is over: it asks nobody, and answers nobody."""
+        """Stop sending and serving requests; this incarnation is over."""
         self._is_over = True
         for life in self._linked:
             self._tasks.start_soon(self._drop, life)
 
     async def is_cut(self, life: Life) -> bool:
-        """Whether that life says that it cannot reach the log. Raises `TurnwireError`."""
+        """Return whether that incarnation reports that it cannot reach the log. Raises `TurnwireError`."""
         return await (await self.reach(life.number)).is_cut()
 
     async def _drop(self, life: int) -> None:
@@ -286,7 +286,7 @@ class NodeLinks:
     def _link(self, life: int, link: CarriedLink) -> _Linked:
         if self._node is None or self._is_over:
             raise NodeUnreachable("this node is not ready for others; try again")
-        # One that the other has made at the same moment is as good: each uses what it has.
+        # A link that the other node opened at the same moment is as good: each uses the one it has.
         linked = _Linked(life, link, self._node, self._ports, self._tasks)
         return linked if life in self._linked else self._linked.setdefault(life, linked)
 
@@ -294,7 +294,7 @@ class NodeLinks:
         logger.info("linked to another node", extra={"event": "node_linked", "life": life})
         try:
             await linked.run()
-        except Exception:  # whatever it is, other links go on
+        except Exception:  # other links must continue
             logger.exception("a link to another node failed", extra={"event": "node_link_failed", "life": life})
         finally:
             if self._linked.get(life) is linked:
@@ -308,10 +308,10 @@ class NodeLinks:
 
 
 @asynccontextmanager
-async def open_links(life: int, limits: Limits) -> AsyncGenerator[NodeLinks]:
-    """Links over WebSockets; all end with it."""
+async def open_links(key: NodeKey, limits: Limits) -> AsyncGenerator[NodeLinks]:
+    """Provide links over WebSockets; all end with the context."""
     async with anyio.create_task_group() as tasks:
-        links = NodeLinks(life, tasks, partial(_dial, limits))
+        links = NodeLinks(key.life, tasks, partial(_dial, key, limits))
         try:
             yield links
         finally:
@@ -320,20 +320,21 @@ async def open_links(life: int, limits: Limits) -> AsyncGenerator[NodeLinks]:
 
 
 def word_bytes(limits: Limits) -> int:
-    """What one word between nodes may have: the largest frame of an agent or body of a client, in its wrapper."""
+    """Return the maximum size of a message between nodes: the largest agent frame or client body, plus overhead."""
     return max(limits.frame_bytes, limits.body_bytes) + WRAPPED_BYTES
 
 
-async def _dial(limits: Limits, there: Life, here: int) -> WebSocketLink:
+async def _dial(key: NodeKey, limits: Limits, there: Life, _: int) -> WebSocketLink:
+    key.check(there)
     url = re.sub("^http", "ws", there.url.rstrip("/")) + PATH
     with anyio.move_on_after(DIAL_S), suppress(AgentLaunchFailed):
-        shown = {SECRET: there.secret, DIALLER: str(here)}
+        shown = {PROOF.decode(): key.prove(there.number, PATH.encode()).decode()}
         return await open_websocket(url, shown, limits, peer=PEER, most_bytes=word_bytes(limits))
     raise NodeUnreachable("the session's node does not answer", life=there.number)
 
 
 async def _at_once() -> None:
-    """Nothing holds another node back: what it asks is bounded by what its clients may ask."""
+    """Return immediately; another node needs no back-pressure, because its clients' limits bound its requests."""
 
 
 def _unheard(life: int, sessions: dict[SessionId, There], whole: bool) -> None: ...

@@ -1,7 +1,7 @@
-"""Another node, as this one asks it over the link between them. Implements `runtime.elsewhere.OtherNode`.
+"""Client of another node, over the link between the two. Implements `runtime.remote_sessions.OtherNode`.
 
-What clients of this node do for an agent there (`Provider`) and hear of it (`Listener`) is asked and told on the
-same link, for as long as it is there.
+The requests and notifications for clients of this node that serve an agent there (`Provider`) or listen to it
+(`Listener`) use the same link, for as long as it exists.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import anyio
 from msgspec import UNSET, Raw
 
-from turnwire.core.inputs import AnyInput, Prompt
 from turnwire.errors import (
     AnswerLost,
     LimitExceeded,
@@ -25,26 +24,28 @@ from turnwire.errors import (
     RequestRefused,
     TurnwireError,
 )
+from turnwire.hosting.agent_connection import Listener
+from turnwire.hosting.client_requests import Provider
+from turnwire.hosting.peer import Peer
 from turnwire.ids import ClientId, PromptId, SessionId
-from turnwire.link.peer import Peer
-from turnwire.runtime.agent_connection import Listener
-from turnwire.runtime.client_requests import Provider
-from turnwire.runtime.elsewhere import Birth, Reply
 from turnwire.runtime.evidence import Explanation
+from turnwire.runtime.remote_sessions import Reply
+from turnwire.runtime.session_owner import NewSession
 from turnwire.server.cluster import words
 from turnwire.server.daemon.clients import There
+from turnwire.session.inputs import AnyInput, Prompt
 from turnwire.wire.jsonrpc import INTERNAL_ERROR, Failure, Notification, Result, raw
 
 T = TypeVar("T")
 
 _FOREIGN = "_x/any"
-"""A method that is somebody's own, to find out whether a client takes such."""
+"""An extension method, used to test whether a client serves such methods."""
 
 
 def ask(peer: Peer, method: str, params: words.Word) -> Coroutine[Any, Any, Raw]:
-    """Ask now; gives what waits for the result, always.
+    """Send the request now; return an awaitable of the result, which must be awaited.
 
-    That raises what the other node raised, and `NodeUnreachable`, `AnswerLost`.
+    The awaitable raises the other node's error, and `NodeUnreachable`, `AnswerLost`.
     """
     answered = anyio.Event()
     outcome: list[Result | Failure | None] = []
@@ -79,7 +80,7 @@ async def _unasked() -> Raw:
 
 
 def tell(peer: Peer, method: str, params: words.Word) -> None:
-    """What needs no answer. Who cannot be told is about to hear that the link is lost."""
+    """Send a notification. Errors are ignored, because the loss of the link is about to be reported."""
     with suppress(LinkError, LimitExceeded):
         peer.notify(method, raw(params))
 
@@ -95,7 +96,7 @@ class LinkedNode:
         self._numbers = count(1)
 
     def lose(self) -> None:
-        """The link is lost."""
+        """Record that the link is lost."""
         self._lost.set()
 
     async def gone(self) -> None:
@@ -116,7 +117,7 @@ class LinkedNode:
         done = await self._ask(method, words.submit_of(session_id, input, ask), words.Submitted)
         return Reply(words.answer_of(type(input), done.answer), done.head)
 
-    def told(self, prompt_id: PromptId) -> None:
+    def acknowledge(self, prompt_id: PromptId) -> None:
         tell(self._peer, words.TOLD, words.Told(prompt_id))
 
     async def delete(self, session_id: SessionId) -> None:
@@ -125,24 +126,24 @@ class LinkedNode:
     async def retain(self, session_id: SessionId, keep_events: int) -> int:
         return await self._ask(words.RETAIN, words.Retain(session_id, keep_events), int)
 
-    async def fork(self, birth: Birth) -> None:
-        assert birth.fork_of is not None, "a fork goes on from something"
+    async def fork(self, new: NewSession) -> None:
+        assert new.fork_of is not None, "a fork goes on from something"
         await ask(
             self._peer,
             words.FORK,
             words.Fork(
-                session=birth.fork_of,
-                fork=birth.session_id,
-                cwd=birth.cwd,
-                mcp_servers=birth.setup.mcp_servers,
-                additional_directories=birth.setup.additional_directories,
-                meta=birth.setup.meta,
-                author=birth.author,
-                title=birth.title,
+                session=new.fork_of,
+                fork=new.session_id,
+                cwd=new.cwd,
+                mcp_servers=new.setup.mcp_servers,
+                additional_directories=new.setup.additional_directories,
+                meta=new.setup.meta,
+                author=new.author,
+                title=new.title,
             ),
         )
 
-    # -- its agent -----------------------------------------------------------------------------------------
+    # -- the session's agent -------------------------------------------------------------------------------
 
     async def explain(self, session_id: SessionId, *, for_owner: bool) -> Explanation:
         return await self._ask(words.EXPLAIN, words.Explain(session_id, for_owner), Explanation)
@@ -168,14 +169,14 @@ class LinkedNode:
     # -- between nodes -------------------------------------------------------------------------------------
 
     def present(self, sessions: Mapping[SessionId, There], *, whole: bool) -> None:
-        """These are at sessions, here; and nobody at others, if this is the `whole`."""
+        """Send the clients at these sessions here; if `whole`, there are none at other sessions."""
         tell(self._peer, words.PRESENT, words.Present(dict(sessions), whole))
 
     async def is_cut(self) -> bool:
-        """Whether it cannot reach the log either. Raises `LinkError`."""
+        """Return whether that node cannot reach the log either. Raises `LinkError`."""
         return (await self._ask(words.CUT, words.Word(), words.Cut)).cut
 
-    # -- what clients here do for it -----------------------------------------------------------------------
+    # -- clients of this node ------------------------------------------------------------------------------
 
     async def offer(
         self, session_id: SessionId, client_id: ClientId, provider: Provider, *, client: object, owner: str | None
@@ -194,7 +195,7 @@ class LinkedNode:
         return retract
 
     def serve(self, params: Raw) -> Coroutine[Any, Any, Raw]:
-        """An agent asks a client that is here: in the call itself. What it gives is always waited for."""
+        """Pass an agent's request to a client here, during the call itself. The result must always be awaited."""
         try:
             wanted = words.read(params, words.Serve)
         except RemoteProtocolError as error:
@@ -216,7 +217,7 @@ class LinkedNode:
         return leave
 
     def hear(self, said: words.Heard) -> None:
-        """The agent said something to clients that are here."""
+        """Pass a notification of the agent to its listeners here."""
         found = {int(number): after for number, after in said.behind.items() if int(number) in self._listeners}
         told = Notification(said.method, said.params)
         left = set(found)

@@ -1,7 +1,7 @@
-"""Who is there, told to the other nodes: whether somebody attends a session, and how many clients it has.
+"""Reports of this node's clients to the other nodes: whether a session is attended, and its number of clients.
 
-Every other node hears who is at which sessions here: what has changed, and the whole every `RENEWED_EVERY_S`,
-because it forgets what is not renewed. So it knows already when a session comes to it.
+Every other node receives the clients at sessions here: changes, and the whole list every `RENEWED_EVERY_S`, because
+entries that are not renewed expire. So a node already knows the clients when a session moves to it.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Final
 
 import anyio
 
+from turnwire.clock import Clock
 from turnwire.errors import NodeUnreachable, ShuttingDown
 from turnwire.ids import SessionId
-from turnwire.runtime.clock import Clock
 from turnwire.server.cluster.link import NodeLinks
 from turnwire.server.daemon.clients import Clients, There
 
 RENEWED_EVERY_S: Final = 20.0
 GATHERED_S: Final = 0.2
-"""What changes meanwhile is told at once: a crowd that comes back is one word, not a thousand."""
+"""Interval in which changes are combined: a crowd that reconnects is one message, not a thousand."""
 LOOKED_EVERY_S: Final = 1.0
-"""How soon a node that has just begun is told."""
+"""Maximum delay until a new node is notified."""
 REACHED_S: Final = 2.0
-"""How long a node that does not answer keeps the next word from the others."""
+"""Timeout for a node that does not answer, during which the others wait for the next message."""
 
 
 class Presence:
-    """What the other nodes are told of the clients of this one."""
+    """Sender of this node's clients to the other nodes."""
 
     def __init__(self, life: int, clients: Clients, links: NodeLinks, clock: Clock) -> None:
         self._life = life
@@ -36,7 +36,7 @@ class Presence:
         self._links = links
         self._clock = clock
         self._told: dict[int, Mapping[SessionId, There]] = {}
-        """What each life was told last."""
+        """The last list that each incarnation was sent."""
         self._changed = anyio.Event()
         clients.changed = self._wake
 
@@ -44,7 +44,7 @@ class Presence:
         self._changed.set()
 
     async def run(self) -> None:
-        """Tell, for ever."""
+        """Send lists and changes. Runs until cancelled."""
         renewed_at = -math.inf
         while True:
             await self._until_changed()
@@ -58,7 +58,7 @@ class Presence:
                 await self._clock.sleep(GATHERED_S)
 
     async def _until_changed(self) -> None:
-        """Or for a while."""
+        """Wait for a change, or for `LOOKED_EVERY_S`."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._time, tasks.cancel_scope)
             await self._changed.wait()
@@ -76,7 +76,7 @@ class Presence:
         self._told = {life: told for life, told in self._told.items() if life in others}
 
     async def _tell(self, life: int, there: Mapping[SessionId, There], is_due: bool) -> None:
-        # Until it has been told it counts as not told: the whole is what it hears next.
+        # Removed until the send succeeds: after a failure the node is sent the whole list.
         before = self._told.pop(life, None)
         whole = is_due or before is None
         news = there if whole or before is None else _changes(before, there)

@@ -1,10 +1,10 @@
-"""ACP connections of other nodes: what names one is handed to its node as it is, and the answer comes back so.
+"""Relay of requests for ACP connections of other nodes; the response is returned unchanged.
 
-A connection lives on the node that opened it, and a load balancer knows nothing of that. Its id begins with the
-number of the node's life; whoever gets a request for another life's connection asks that node, at the address by
-which nodes reach each other, with the secret of that life and in the name of the caller, whom it has checked. The
-other one believes that (`Relayed`), because only nodes can read the secret. Nothing is held but the part of an
-event that has not come whole: who reads slowly is waited for, at both ends.
+A connection lives on the node that opened it, which a load balancer does not know. Its id begins with the number of
+the node's incarnation. A node that gets a request for another incarnation's connection sends it to that node, at
+its row's address, with a proof of the cluster's key (`node_key`) and the identity of the caller, which it has
+checked. The request target is built here, never copied from the client. Only incomplete events are buffered: slow
+readers hold back the other node.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager, suppress
+from urllib.parse import quote, unquote
 
 import anyio
 import httpx
@@ -26,8 +27,10 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as websocket_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
+from turnwire.clock import Clock
 from turnwire.errors import (
     AnswerLost,
+    BadRequest,
     LinkBroken,
     NodeUnreachable,
     NotFound,
@@ -37,31 +40,27 @@ from turnwire.errors import (
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.log.owners import Life, Owners
-from turnwire.runtime.clock import Clock
 from turnwire.server.access.identity import IDENTITY, Identity, Role
+from turnwire.server.access.login import PAGE_KEY
+from turnwire.server.access.node_key import CALLER, PROOF, NodeKey
 from turnwire.server.access.tokens import Tokens
+from turnwire.server.acp_paths import AGENT, PATH
 from turnwire.server.refusals import answer_entry, refuse_entry
 
-SECRET = "Turnwire-Node-Secret"
-"""The header with the secret of the life that is asked."""
-DIALLER = "Turnwire-Node"
-"""The header with the number of the life that asks."""
-CALLER = "Turnwire-Caller"
-"""The header with who asks, as the node knows them that met them: the members of `Identity`, and the address."""
 REACH_S = 2.0
-"""What another node gets to take a connection; it is near."""
+"""Timeout for another node to accept a connection; nodes are close to each other."""
 MOST_LIVES = 256
-"""That are known at a time."""
+"""Maximum number of cached incarnations."""
 KNOWN_S = 1.0
-"""How long it is believed that a life goes on. One that has ended takes no connection, so nothing is lost."""
+"""Lifetime of a cached incarnation. One that has ended accepts no connection, so nothing is lost."""
 MISSED_BEATS = 3
-"""Heartbeats of a stream that may be missing before the other node is given up."""
+"""Missing heartbeats of a stream after which the other node is considered lost."""
 NO_CLOSE = 1005
-"""How a socket ends that was closed without a code."""
+"""The close code of a socket that was closed without one."""
 
 _NOT_PASSED = frozenset(
     {
-        # What is between two neighbours.
+        # Hop-by-hop headers.
         *(b"host", b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"te", b"trailer"),
         *(
             b"upgrade",
@@ -72,18 +71,21 @@ _NOT_PASSED = frozenset(
             b"date",
             b"server",
         ),
-        # What the first node has judged; no other sees a credential.
+        # Headers that the first node has checked; no other node sees a credential.
         *(b"authorization", b"cookie", b"origin", b"accept-encoding", b"forwarded"),
-        *(each.lower().encode() for each in (SECRET, DIALLER, CALLER)),
+        *(PROOF, CALLER, PAGE_KEY.lower().encode()),
     }
 )
 _NOT_PASSED_PREFIXES = (b"sec-", b"x-forwarded-", b"access-control-")
+
+_IN_QUERY = "!$&'()*+,-./:;=?@_~%[]"
+"""Characters of a query that are sent unescaped: RFC 3986, and brackets, which clients send."""
 
 RawHeaders = list[tuple[bytes, bytes]]
 
 
 class RelayedAnswer:
-    """What the other node answers."""
+    """The other node's response."""
 
     def __init__(self, response: httpx.Response) -> None:
         self._response = response
@@ -92,14 +94,14 @@ class RelayedAnswer:
         self.is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
 
     async def read(self) -> bytes:
-        """The body. Raises `AnswerLost`."""
+        """Return the body. Raises `AnswerLost`."""
         try:
             return b"".join([each async for each in self._response.aiter_raw()])
         except httpx.HTTPError:
             raise _lost() from None
 
     async def events(self) -> AsyncGenerator[bytes]:
-        """The body of a stream, in whole events, so that something can be said in between. Raises `LinkBroken`."""
+        """Yield a stream's body in whole events, so that others fit in between. Raises `LinkBroken`."""
         held = bytearray()
         try:
             async for chunk in self._response.aiter_raw():
@@ -114,33 +116,31 @@ class RelayedAnswer:
 
 
 class Relay:
-    """The way to connections of other nodes."""
+    """Access to ACP connections of other nodes."""
 
-    def __init__(self, owners: Owners, clock: Clock, limits: Limits, tasks: TaskGroup) -> None:
-        """`tasks` outlive every request."""
+    def __init__(self, owners: Owners, key: NodeKey, clock: Clock, limits: Limits, tasks: TaskGroup) -> None:
+        """`tasks` must outlive every request."""
         self._owners = owners
+        self._key = key
         self._clock = clock
         self._limits = limits
         self._tasks = tasks
         self._client: httpx.AsyncClient | None = None
         self._lives: dict[int, tuple[Life | None, float]] = {}
-        """Those that were asked for, and when they were looked up."""
+        """Incarnations that were looked up, with the time of the lookup."""
         self.count: Counter[str] = Counter()
-        """What was handed on, by kind."""
+        """The number of relayed requests by kind."""
 
     @asynccontextmanager
     async def asking(self, life: int, scope: Scope, who: Identity, body: bytes) -> AsyncGenerator[RelayedAnswer]:
-        """Hand a request on.
+        """Relay a request.
 
-        Raises `NotFound` if that life is gone, `NodeUnreachable`, `AnswerLost`, `LogError`.
+        Raises `NotFound` if that incarnation is gone, `NodeUnreachable`, `AnswerLost`, `LogError`.
         """
         there = await self._find(life)
-        client = self._opened()
+        client, url = self._opened(), _url(there, scope)
         asked = client.build_request(
-            scope["method"],
-            _url(there, scope),
-            headers=_headers(there, self._owners.life, scope, who),
-            content=body,
+            scope["method"], url, headers=self._headers(there, url, scope, who), content=body
         )
         try:
             response = await client.send(asked, stream=True)
@@ -156,20 +156,19 @@ class Relay:
                 await response.aclose()
 
     async def socket(self, life: int, scope: Scope, who: Identity, receive: Receive, send: Send) -> int | None:
-        """Hand an upgrade on and carry what both sides say; gives the code of the other node's end of it.
+        """Relay an upgrade and carry frames in both directions; return the other node's close code.
 
-        None if the client has left, or was refused. Raises as `asking` does.
+        None if the client has left, or was rejected. Raises as `asking` does.
         """
         there = await self._find(life)
-        url = re.sub("^http", "ws", _url(there, scope))
-        # Whoever asks for a socket says nothing more that is for the other node.
+        url = _url(there, scope)
         headers = [
             (name.decode("latin-1"), value.decode("latin-1"))
-            for name, value in _headers(there, self._owners.life, scope, who)
+            for name, value in self._headers(there, url, scope, who)
         ]
         try:
             connection = await websocket_connect(
-                url,
+                str(url.copy_with(scheme="wss" if url.scheme == "https" else "ws")),
                 additional_headers=headers,
                 user_agent_header=None,
                 proxy=None,
@@ -206,17 +205,29 @@ class Relay:
         if now - looked_at >= KNOWN_S:
             there = await self._owners.living(life)
             if len(self._lives) >= MOST_LIVES:
-                # Anybody may name a life that never was.
+                # Callers can name incarnations that never existed, so the cache is bounded.
                 self._lives.clear()
             self._lives[life] = there, now
         if there is None:
             raise NotFound("there is no such connection; its node is gone; initialize again")
         if not there.url:
             raise NodeUnreachable("the connection is another node's, which others cannot reach; initialize again")
+        self._key.check(there)
         return there
 
+    def _headers(self, there: Life, url: httpx.URL, scope: Scope, who: Identity) -> RawHeaders:
+        client = scope.get("client")
+        # Headers are ASCII, but a name need not be.
+        caller = json.dumps([*who, client[0] if client else ""]).encode("ascii")
+        own = [
+            (PROOF, self._key.prove(there.number, url.raw_path, caller)),
+            (CALLER, caller),
+            (b"accept-encoding", b"identity"),
+        ]
+        return [*_passed(scope["headers"]), *own]
+
     def _unreachable(self, life: int) -> NodeUnreachable:
-        # Whoever tries again hears whether it is gone.
+        # A retry looks up whether the incarnation is gone.
         self._lives.pop(life, None)
         return NodeUnreachable("the connection's node does not answer; try again", life=life)
 
@@ -226,11 +237,12 @@ class Relay:
                 timeout=httpx.Timeout(
                     self._limits.heartbeat_s * MISSED_BEATS,
                     connect=REACH_S,
-                    # A stream has a connection of its own, and there may be as many as there are readers.
+                    # Each stream has its own connection, and the number of readers is not limited here.
                     pool=None,
                 ),
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=REACH_S),
-                # Whom the system trusts, or `SSL_CERT_FILE` names: as sockets do, so that both ways need one word.
+                # The system's trusted authorities, or those of `SSL_CERT_FILE`, as for sockets: one setting serves
+                # both.
                 verify=ssl.create_default_context(),
                 trust_env=False,
                 follow_redirects=False,
@@ -268,28 +280,21 @@ async def _carry(connection: ClientConnection, receive: Receive, send: Send) -> 
                 if text is not None:
                     await connection.send(text)
             tasks.cancel_scope.cancel()
-        # What the other node said before its end is still being told.
+        # Frames that the other node sent before its close are still being delivered.
     return code
 
 
-def _url(there: Life, scope: Scope) -> str:
-    path: bytes = scope.get("raw_path") or scope["path"].encode()
-    root: str = scope.get("root_path", "")
-    query: bytes = scope.get("query_string", b"")
-    own = path.decode("latin-1").partition("?")[0].removeprefix(root)
-    return f"{there.url.rstrip('/')}{own}{'?' if query else ''}{query.decode('latin-1')}"
-
-
-def _headers(there: Life, here: int, scope: Scope, who: Identity) -> RawHeaders:
-    client = scope.get("client")
-    own = [
-        (SECRET.encode(), there.secret.encode()),
-        (DIALLER.encode(), str(here).encode()),
-        # Headers are ASCII, and a name need not be.
-        (CALLER.encode(), json.dumps([*who, client[0] if client else ""]).encode("ascii")),
-        (b"accept-encoding", b"identity"),
-    ]
-    return [*_passed(scope["headers"]), *own]
+def _url(there: Life, scope: Scope) -> httpx.URL:
+    """Return the address of an ACP endpoint at another node, with the query of the client's request."""
+    node = httpx.URL(there.url)
+    agent: str | None = scope.get("path_params", {}).get(AGENT)
+    path = PATH if agent is None else f"{PATH}/{quote(agent, safe='')}"
+    query = quote(scope.get("query_string", b""), safe=_IN_QUERY)
+    url = node.copy_with(raw_path=(f"{path}?{query}" if query else path).encode("ascii"))
+    # A request with a proof must go only to that node, whatever the client has sent.
+    if (url.scheme, url.netloc, url.path) != (node.scheme, node.netloc, path if agent is None else unquote(path)):
+        raise BadRequest("this address cannot be relayed to the connection's node")
+    return url
 
 
 def _passed(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
@@ -302,7 +307,7 @@ def _lost() -> AnswerLost:
 
 
 def read_caller(told: bytes) -> tuple[Identity, str] | None:
-    """Who asks at another node, and from which address; none if it cannot be read."""
+    """Return the caller at another node, and its address; None if the header cannot be read."""
     try:
         name, role, session_id, token_id, address = msgspec.json.decode(told, type=_Caller)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -311,24 +316,32 @@ def read_caller(told: bytes) -> tuple[Identity, str] | None:
 
 
 _Caller = tuple[str, Role, SessionId | None, str | None, str]
+_ENDPOINT = re.compile(rf"{PATH}(/[^/]+)?")
 
 # -- the other end -------------------------------------------------------------------------------------------
 
 
 class Relayed:
-    """An ASGI application in front of another: requests that other nodes hand on, in the name of their callers.
+    """ASGI middleware for requests that other nodes relay, in the name of their callers.
 
-    Whoever serves it has checked the secret, and set the identity that the other node tells. The credential is
-    looked up, so that what runs under it is let in, and ends with it, here as well.
+    `Entrance` has checked the proof and set the identity that the other node names. The credential is looked up
+    here too, because work under it ends with it. Only the ACP endpoints are served.
     """
 
-    def __init__(self, app: ASGIApp, tokens: Tokens) -> None:
+    def __init__(self, app: ASGIApp, tokens: Tokens, *, no_auth: bool) -> None:
+        """`no_auth`: this node runs without credentials, so callers have none."""
         self._app = app
         self._tokens = tokens
+        self._no_auth = no_auth
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        who: Identity = scope[IDENTITY]
         try:
-            if not await self._tokens.recall(scope[IDENTITY]):
+            if _ENDPOINT.fullmatch(scope["path"]) is None:
+                raise NotFound("nodes relay requests of ACP connections, and nothing else")
+            if who.token_id is None and not self._no_auth:
+                raise Unauthenticated("this node asks for credentials, and the relayed caller has none")
+            if not await self._tokens.recall(who):
                 raise Unauthenticated("this credential is not valid; it was revoked, or has expired")
         except TurnwireError as error:
             await refuse_entry(scope, receive, send, error)

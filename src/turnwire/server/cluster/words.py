@@ -1,8 +1,8 @@
-"""The words between two nodes: the params and the result of each method, and errors that stay what they are.
+"""The messages between two nodes: the params and the result of each method, and errors that retain their class.
 
-Everything is JSON-RPC. An input travels as the core has it, under the name of its kind; payloads stay raw. A
-refusal is an error object whose `data` names it, and is raised at the other end as the same class; one that this
-version does not know is an error all the same. Members that are not known are skipped: two releases may talk.
+Everything is JSON-RPC. An input is encoded as the core has it, under the name of its kind; payloads stay raw. An
+error is an error object whose `data` names it, and is raised at the other end as the same class; one that this
+version does not know is a general error. Unknown members are skipped, so that two releases can communicate.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
-from turnwire.core.ending import Cancelled
-from turnwire.core.inputs import AgentUpdate, AnswerPermission, AnyInput, Cancel, Prompt
-from turnwire.core.permissions import PermissionAnswer
-from turnwire.core.queue import Accepted
 from turnwire.errors import RemoteProtocolError, Shown, TurnwireError, kind_of, tree
 from turnwire.ids import ClientId, PromptId, RequestId, SessionId
 from turnwire.server.daemon.clients import There
+from turnwire.session.ending import Cancelled
+from turnwire.session.inputs import AgentUpdate, AnswerPermission, AnyInput, Cancel, Prompt
+from turnwire.session.permissions import PermissionAnswer
+from turnwire.session.queue import Accepted
 from turnwire.wire.jsonrpc import INTERNAL_ERROR, UNREADABLE, ErrorObject, raw
 from turnwire.wire.peek import peek_update
 
@@ -51,7 +51,7 @@ WITHDRAW: Final = "withdraw"
 IN_SESSION: Final = "session"
 TO_ALL: Final = "all"
 COMPLETED: Final = "completed"
-"""How an agent says something beside updates: about a session, about none, that an elicitation is over."""
+"""The scope of an agent's notification: a session, no session, or the end of an elicitation."""
 
 
 class Word(Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -59,11 +59,11 @@ class Word(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class Submit(Word, frozen=True):
-    """Of `submit` and `accept`. The answer is a `Submitted`."""
+    """Params of `submit` and `accept`. The result is a `Submitted`."""
 
     session: SessionId
     ask: int
-    """Names it among all that this life asks: asked again by the same name, it is not done again."""
+    """The idempotency number of the request within its incarnation: a repeated number is not processed again."""
     kind: str
     input: Raw
 
@@ -74,29 +74,29 @@ class Submitted(Word, frozen=True):
 
 
 class Told(Word, frozen=True):
-    """The client of an accepted prompt has its answer."""
+    """Acknowledgement that the client of an accepted prompt has its response."""
 
     prompt: PromptId
 
 
 class OfSession(Word, frozen=True):
-    """Of `delete` and `wake`."""
+    """Params of `delete` and `wake`."""
 
     session: SessionId
 
 
 class Retain(Word, frozen=True):
-    """The answer is the oldest offset that is kept."""
+    """Params of `retain`. The result is the oldest offset that is retained."""
 
     session: SessionId
     keep_events: int
 
 
 class Fork(Word, frozen=True):
-    """A session that goes on from another one, at its agent."""
+    """A session forked from another one, at its agent."""
 
     session: SessionId
-    """The one it goes on from."""
+    """The parent session."""
     fork: SessionId
     cwd: str
     mcp_servers: Raw
@@ -107,7 +107,7 @@ class Fork(Word, frozen=True):
 
 
 class Explain(Word, frozen=True):
-    """The answer is an `Explanation`."""
+    """Params of `explain`. The result is an `Explanation`."""
 
     session: SessionId
     for_owner: bool
@@ -119,7 +119,7 @@ class Authenticate(Word, frozen=True):
 
 
 class ToAgent(Word, frozen=True):
-    """Of `configure`, `call` and `notify`: a method of the agent's, with its params."""
+    """Params of `configure`, `call` and `notify`: a method of the agent's, with its params."""
 
     session: SessionId
     method: str
@@ -127,22 +127,22 @@ class ToAgent(Word, frozen=True):
 
 
 class Called(Word, frozen=True):
-    """What the agent answers to `call`: one of the two."""
+    """The agent's response to `call`: one of the two."""
 
     result: Raw | UnsetType = UNSET
     error: ErrorObject | UnsetType = UNSET
 
 
 class Offer(Word, frozen=True):
-    """A client of the node that says it does these for the session's agent, which `serve` asks of it."""
+    """An offer of a client of the sending node to serve these methods of the session's agent (`serve`)."""
 
     session: SessionId
     client: ClientId
     methods: tuple[str, ...]
     foreign: bool
-    """Also every method that is somebody's own."""
+    """True if the offer includes all extension methods."""
     same: int | None
-    """One number for one client, of whichever session, while it is there."""
+    """The number of a client while it is connected, the same for all its sessions."""
     owner: str | None = None
 
 
@@ -152,7 +152,7 @@ class Retract(Word, frozen=True):
 
 
 class Serve(Word, frozen=True):
-    """A request of the agent for a client that offered to do it."""
+    """A request of the agent for a client that offered to serve it."""
 
     session: SessionId
     client: ClientId
@@ -162,7 +162,7 @@ class Serve(Word, frozen=True):
 
 
 class Listen(Word, frozen=True):
-    """A client of the node that says it hears what the session's agent says beside updates: `heard`."""
+    """A subscription by a client of the sending node to the agent's other messages, sent as `heard`."""
 
     session: SessionId
     listener: int
@@ -174,31 +174,31 @@ class Leave(Word, frozen=True):
 
 
 class Heard(Word, frozen=True):
-    """What an agent said, and behind which event of which listener's session."""
+    """An agent's notification, and for each listener the event of its session that it follows."""
 
     how: str
     method: str
     params: Raw
     behind: dict[str, int]
-    """Listener → offset."""
+    """Listener number → offset."""
 
 
 class Present(Word, frozen=True):
-    """Who is at which sessions, at the node that says it."""
+    """The clients at sessions of the sending node."""
 
     sessions: dict[SessionId, There]
     whole: bool
-    """There is nobody at any other one; else those are as they were."""
+    """True if other sessions have no clients; else they are unchanged."""
 
 
 class Cut(Word, frozen=True):
-    """The answer to `cut?`."""
+    """The result of `cut?`."""
 
     cut: bool
 
 
 class Withdraw(Word, frozen=True):
-    """Nobody waits for the answer to this request any more."""
+    """Cancellation of a request whose response is no longer awaited."""
 
     request: RequestId
 
@@ -211,16 +211,16 @@ _ANSWERS: Final[dict[type[Any], Any]] = {
     AnswerPermission: PermissionAnswer,
     Cancel: Cancelled,
 }
-"""What a session answers to an input; to the others, nothing."""
+"""The session's result by kind of input; other inputs have none."""
 
 
 def submit_of(session_id: SessionId, input: AnyInput, ask: int) -> Submit:
-    """An input on its way."""
+    """Return the message for an input."""
     return Submit(session_id, ask, type(input).__name__, raw(input))
 
 
 def input_of(word: Submit) -> AnyInput:
-    """The same input. Raises `RemoteProtocolError`."""
+    """Return the input of a message. Raises `RemoteProtocolError`."""
     kind = INPUTS.get(word.kind)
     if kind is None:
         raise RemoteProtocolError("a node sent an input that this version does not know", kind=word.kind)
@@ -236,27 +236,27 @@ def _payloads(kind: type[AnyInput]) -> frozenset[str]:
 
 
 _PAYLOADS: Final = {kind: _payloads(kind) for kind in INPUTS.values()}
-"""The members that may be any JSON or none, which no reader of JSON tells apart."""
+"""Members that may be any JSON or absent, which a JSON decoder does not distinguish."""
 
 
 def answer_of(kind: type[AnyInput], answer: Raw) -> object:
-    """What the session answered to an input of this kind. Raises `RemoteProtocolError`."""
+    """Return the session's result of an input of this kind. Raises `RemoteProtocolError`."""
     return read(answer, _ANSWERS.get(kind, type(None)))
 
 
 def read(payload: Raw, shape: type[T]) -> T:
-    """Params or a result. Raises `RemoteProtocolError`."""
+    """Decode params or a result. Raises `RemoteProtocolError`."""
     try:
         return msgspec.json.decode(payload, type=shape)
     except UNREADABLE:
         raise RemoteProtocolError("a node sent what this version cannot read", shape=shape.__name__) from None
 
 
-# -- refusals ------------------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------------------
 
 _BY_CODE: Final = {each.code: each for each in tree()}
 _SAID: Final = ("methods", "agent_error", "data")
-"""What some errors carry beside their context: words of an agent or a client, as JSON."""
+"""Members of some errors in addition to their context: data of an agent or a client, as JSON."""
 
 
 class _Refusal(Struct, frozen=True, omit_defaults=True):
@@ -266,7 +266,7 @@ class _Refusal(Struct, frozen=True, omit_defaults=True):
 
 
 def refusal_of(error: BaseException) -> ErrorObject:
-    """An error for the other node. The text of an exception that is not ours stays here."""
+    """Return the error object for the other node. The text of a foreign exception is not sent."""
     kind = kind_of(error)
     if not isinstance(error, TurnwireError):
         return ErrorObject(INTERNAL_ERROR, "the session's node failed; its log says why", raw(_Refusal(kind.code)))
@@ -275,7 +275,7 @@ def refusal_of(error: BaseException) -> ErrorObject:
 
 
 def error_of(error: ErrorObject) -> TurnwireError:
-    """The error that another node raised."""
+    """Return the error that another node raised."""
     try:
         told = None if error.data is UNSET else msgspec.json.decode(error.data, type=_Refusal)
     except UNREADABLE:
@@ -291,5 +291,5 @@ def error_of(error: ErrorObject) -> TurnwireError:
 
 
 def _json(value: object) -> Raw:
-    """Some have it as bytes of JSON, one as a value."""
+    """Return the value as JSON; some errors store bytes of JSON, one stores a value."""
     return Raw(value) if isinstance(value, bytes) else raw(value)

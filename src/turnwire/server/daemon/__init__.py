@@ -1,4 +1,4 @@
-"""The daemon behind every interface: its parts, and what REST and ACP alike do with its sessions."""
+"""The daemon object behind every interface, and session operations shared by REST and ACP."""
 
 from turnwire.server.daemon.daemon import Daemon, open_daemon
 

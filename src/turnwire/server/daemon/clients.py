@@ -1,13 +1,13 @@
-"""The clients of sessions: ids that the daemon gives out, who is there now, and what they do for agents.
+"""The clients of sessions: client ids, presence, and the methods that clients run for agents.
 
-The session's log knows client ids, so they outlive the daemon. A client id is its holder's alone: the name and the
-role that the log has beside it. An observer's is in no log and in no memory: it says itself whose it is, so that
-observers change nothing and take nobody's place, however many come. It is good until the daemon stops. Who is there
-now is known from open streams and heartbeats and is not in the log.
+The session's log has the client ids, so they outlive the daemon. A client id belongs to its holder only: the name
+and role that the log stores with it. An observer's id is in no log and in no memory: the id itself proves its
+holder, so that observers change nothing and use no room, however many come. It is valid until the daemon stops.
+Presence is known from open streams and heartbeats and is not in the log.
 
-A client may offer to do an agent's requests for files and terminals. Each is told on the client's stream and
-answered by another request of it; a client that leaves, or an agent that takes its request back, ends the waiting.
-Who does the work then is decided by the node.
+A client may offer to run an agent's requests for files and terminals. Each request is sent on the client's stream,
+and the client answers it with a request. If the client disconnects or the agent cancels its request, the wait ends,
+and the node decides which client gets the work next.
 """
 
 from __future__ import annotations
@@ -24,77 +24,58 @@ from typing import NamedTuple
 import anyio
 from msgspec import Raw, Struct
 
-from turnwire.core.envelope import stream_frame
-from turnwire.core.inputs import Attach, Detach
-from turnwire.core.state import Phase
+from turnwire import new_ids
+from turnwire.clock import Clock
 from turnwire.errors import Forbidden, NotFound, RequestRefused, SessionClosed, UnknownClient
-from turnwire.ids import ClientId, PromptId, SessionId
-from turnwire.runtime import new_ids
-from turnwire.runtime.clock import Clock
+from turnwire.ids import ClientId, SessionId
+from turnwire.projections.envelope import stream_frame
 from turnwire.runtime.node import Node
 from turnwire.server.access.identity import Identity, Role
-from turnwire.server.reached import Reached
+from turnwire.session.inputs import Attach, Detach
+from turnwire.session.state import Phase
 from turnwire.wire.jsonrpc import INTERNAL_ERROR
 
 PRESENT_S = 60.0
-"""A client counts as there this long after a heartbeat; they come every 15 s or so."""
+"""Seconds after a heartbeat during which a client counts as present; heartbeats come about every 15 s."""
 LISTED_S = 900.0
-"""A client is listed this long after its last sign: whoever stays away longer has left without a word."""
+"""Seconds after its last activity during which a client is listed; a longer silence counts as a disconnect."""
 KEPT_BEATS = 4096
-"""Heartbeats and other signs that are remembered, newest kept."""
+"""Maximum number of remembered heartbeats and other activity, newest first."""
 KEPT_HOLDERS = 4096
-"""Holders of client ids that are remembered, newest kept; of the others the log is asked."""
+"""Entries in the cache of client id holders; misses are looked up in the log."""
 
-
-HELD_S = 1.0
-"""The end of a turn is held back this long at most for a client that has not read the answer to its prompt."""
-SETTLED_S = 0.05
-"""An answer that is on the other machine counts as read so long after its prompt came: a program that has been busy
-for as long is a rare one, and turns take longer."""
-FIRST_LOOK_S, LONGEST_LOOK_S = 0.001, 0.02
-"""Between two looks at how far an answer has come."""
 
 _MARK = "-"
-"""Between the two parts of an observer's client id."""
+"""Separator of the two parts of an observer's client id."""
 
 ASKED = "service_request"
 TAKEN_BACK = "service_cancelled"
 
 Answer = Raw | RequestRefused
-"""What a client answers: a result, or that it cannot."""
+"""A client's answer: a result, or an error."""
 
 
 class _Holder(NamedTuple):
-    """Whom a client id was given to, as far as the log tells it."""
+    """The holder of a client id, as far as the log knows it."""
 
     name: str | None
     role: str
 
 
 class There(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Who is at a session, by what comes to one node; nodes tell it to each other as it is."""
+    """Presence in a session as seen by one node; nodes send it to each other in this form."""
 
     controllers: int = 0
-    """Those who could answer now: streams and heartbeats."""
+    """Number of streams and heartbeats of clients that could answer now."""
     clients: tuple[ClientId, ...] = ()
-    """Those who are connected, or were heard of not long ago."""
+    """Clients that are connected or were active recently."""
 
 
 _NOBODY = There()
 
 
-class _Unread(NamedTuple):
-    """A prompt whose answer its client may not have read."""
-
-    session_id: SessionId
-    client_id: ClientId
-    since: float
-    reached: Callable[[], Reached]
-    """How far the answer has come."""
-
-
 class Clients:
-    """Who is attached to which session."""
+    """Attached clients by session."""
 
     def __init__(self, node: Node, clock: Clock) -> None:
         self._node = node
@@ -102,27 +83,27 @@ class Clients:
         self._streams: Counter[SessionId] = Counter()
         self._beats: dict[tuple[SessionId, ClientId], float] = {}
         self._signs: dict[tuple[SessionId, ClientId], float] = {}
-        """When each client was last heard of, in whatever way."""
+        """Time of each client's last activity of any kind."""
         self._connected: Counter[tuple[SessionId, ClientId]] = Counter()
-        """Connections and streams of each that are open."""
+        """Number of open connections and streams by client."""
         self._holders: dict[tuple[SessionId, ClientId], _Holder] = {}
-        self._unread: dict[PromptId, _Unread] = {}
-        """Of the last second."""
         self._elsewhere: dict[int, tuple[float, dict[SessionId, There]]] = {}
-        """Whom other nodes told of, by life, and when."""
+        """Presence reported by other nodes, with its time, by incarnation."""
         self.changed: Callable[[], None] = _nobody_minds
-        """Hears when it may not be the same any more who is `there`."""
+        """Called when `there` may have changed."""
         self._key = secrets.token_bytes(32)
-        """By which observers' ids are known."""
+        """Authenticates observers' ids."""
         self.offers = Offers()
-        """What clients do for agents, while they are connected."""
-        self._only: list[Callable[[str, Raw], bool]] = []
-        """Where nobody comes over a network: what each client that is there can put to its user."""
+        """Client methods available to agents while their clients are connected."""
+        self.are_editors = False
+        """True if the daemon serves the editors of one user: a request that none of them can show is cancelled."""
+        self._answering: list[Callable[[str, Raw], bool]] = []
+        """One function per connected editor; it returns whether the editor can show a request to its user."""
 
     async def attach(self, session_id: SessionId, who: Identity, *, connected: bool = False) -> ClientId:
-        """A new client id for this session. Raises `SessionNotFound`, `SessionClosed`.
+        """Return a new client id for this session. Raises `SessionNotFound`, `SessionClosed`.
 
-        `connected`: it has a connection, and is detached when that ends.
+        `connected`: the client has a connection, and is detached when that ends.
         """
         client_id = new_ids.client_id()
         if who.role is Role.OBSERVER:
@@ -139,14 +120,15 @@ class Clients:
         return client_id
 
     async def detach(self, session_id: SessionId, client_id: ClientId) -> None:
-        """The client leaves. What it began goes on."""
+        """Detach the client. Its turns continue."""
         for known in (self._beats, self._signs, self._connected, self._holders):
             known.pop((session_id, client_id), None)
         self.changed()
         await self._node.submit(session_id, Detach(at=self._clock.now_ms(), client_id=client_id))
 
     async def known(self, session_id: SessionId, client_id: ClientId | None, who: Identity) -> ClientId | None:
-        """The client id, if the session knows it as one of `who`; none is anonymous. An owner acts for everybody.
+        """Return the client id if it belongs to `who` in this session; `None` is an anonymous client. An owner may
+        use every id.
 
         Raises `UnknownClient`, `Forbidden`, `SessionNotFound`.
         """
@@ -161,12 +143,13 @@ class Clients:
             self._sign(session_id, client_id)
             return client_id
         if state.phase is Phase.CLOSED:
-            # It knows nobody any more, and no resume would help: the session itself says what it still takes.
+            # A closed session has no clients, and a resume would not help: the session itself decides which inputs
+            # it still accepts.
             return None
         raise UnknownClient("the session does not know this client id; resume the session to get one")
 
     def _observers(self, session_id: SessionId, client_id: ClientId, who: Identity) -> ClientId:
-        """The id with a mark that only this daemon can make, for this session and this name."""
+        """Return the id with a signature that only this daemon can make for this session and this name."""
         text = f"{session_id}\0{client_id}\0{who.name}".encode("utf-8", "surrogatepass")
         return ClientId(f"{client_id}{_MARK}{blake2b(text, key=self._key, digest_size=16).hexdigest()}")
 
@@ -178,7 +161,7 @@ class Clients:
     async def _holder_of(self, session_id: SessionId, client_id: ClientId) -> _Holder | None:
         known = self._holders.get((session_id, client_id))
         if known is None:
-            # A daemon before this one gave it out: the log has the name and the role, and not which token it was.
+            # An earlier daemon process issued it: the log has the name and the role, but not the token.
             attached = (await self._node.newest(session_id))[0].clients.get(client_id)
             if attached is None:
                 return None
@@ -192,7 +175,7 @@ class Clients:
             self._holders.pop(next(iter(self._holders)))
 
     def beat(self, session_id: SessionId, client_id: ClientId) -> int:
-        """A sign of life; gives its time."""
+        """Record a heartbeat and return its time."""
         is_new = self._beats.get((session_id, client_id), -math.inf) < self._clock.monotonic() - PRESENT_S
         self._note(self._beats, session_id, client_id)
         if is_new:
@@ -214,9 +197,9 @@ class Clients:
             moments.pop(next(iter(moments)))
 
     def listed(self, session_id: SessionId, attached: Iterable[ClientId]) -> list[ClientId]:
-        """Those of the attached who are connected, or were heard of not long ago, on whichever node.
+        """Return those attached clients that are connected or were active recently, on any node.
 
-        The log also has who is gone.
+        The log also has clients that are gone.
         """
         since = self._clock.monotonic() - LISTED_S
         far = {each for told in self._told_of(session_id) for each in told.clients}
@@ -230,7 +213,7 @@ class Clients:
 
     @contextmanager
     def streaming(self, session_id: SessionId, who: Identity, client_id: ClientId | None = None) -> Generator[None]:
-        """Meanwhile somebody reads the session; a controller who does is there to answer."""
+        """Count a reader of the session inside the block; a controller that reads counts as present."""
         self.stream_opened(session_id, who, client_id)
         try:
             yield
@@ -238,7 +221,7 @@ class Clients:
             self.stream_ended(session_id, who, client_id)
 
     def stream_opened(self, session_id: SessionId, who: Identity, client_id: ClientId | None) -> None:
-        """Somebody reads the session from now on."""
+        """Record a new stream of the session."""
         self._streams[session_id] += who.role is not Role.OBSERVER
         if self._streams[session_id] == 1:
             self.changed()
@@ -246,7 +229,7 @@ class Clients:
             self._connected[session_id, client_id] += 1
 
     def stream_ended(self, session_id: SessionId, who: Identity, client_id: ClientId | None) -> None:
-        """What `stream_opened` was told is over."""
+        """Record the end of a stream that `stream_opened` recorded."""
         if client_id is not None:
             self._disconnect(session_id, client_id)
         self._streams[session_id] -= who.role is not Role.OBSERVER
@@ -255,41 +238,15 @@ class Clients:
             self.changed()
 
     def _disconnect(self, session_id: SessionId, client_id: ClientId) -> None:
-        """One of its streams has ended. It may be detached already."""
+        """Record that one of the client's streams has ended. The client may be detached already."""
         left = self._connected.pop((session_id, client_id), 0) - 1
         if left >= 0:
             self._sign(session_id, client_id)
         if left > 0:
             self._connected[session_id, client_id] = left
 
-    def answering(
-        self, session_id: SessionId, client_id: ClientId, prompt_id: PromptId, reached: Callable[[], Reached]
-    ) -> None:
-        """The client is about to be answered. It is told of the prompt's end when it has read that (`heard`)."""
-        now = self._clock.monotonic()
-        while self._unread and next(iter(self._unread.values())).since < now - HELD_S:
-            del self._unread[next(iter(self._unread))]
-        self._unread[prompt_id] = _Unread(session_id, client_id, now, reached)
-
-    def unread(self, session_id: SessionId, client_id: ClientId | None) -> list[PromptId]:
-        """The prompts whose answers this client may not have read."""
-        if client_id is None or not self._unread:
-            return []
-        return [key for key, each in self._unread.items() if each[:2] == (session_id, client_id)]
-
-    async def heard(self, prompt_id: PromptId) -> None:
-        """Return once its client has read the answer to the prompt, as far as one can know, or has had time."""
-        look_s = FIRST_LOOK_S
-        while (each := self._unread.get(prompt_id)) is not None:
-            age, at = self._clock.monotonic() - each.since, each.reached()
-            if at is Reached.PROGRAM or age >= HELD_S or (at is Reached.MACHINE and age >= SETTLED_S):
-                self._unread.pop(prompt_id, None)
-                return
-            await self._clock.sleep(look_s)
-            look_s = min(2 * look_s, LONGEST_LOOK_S)
-
     def attended(self, session_id: SessionId) -> bool:
-        """Whether a controller is at the session now, on whichever node."""
+        """Return whether a controller is present in the session, on any node."""
         if self._streams.get(session_id):
             return True
         since = self._clock.monotonic() - PRESENT_S
@@ -297,21 +254,22 @@ class Clients:
             return True
         return any(told.controllers for told in self._told_of(session_id))
 
-    @contextmanager
-    def only(self, can_answer: Callable[[str, Raw], bool]) -> Generator[None]:
-        """A client is there, and beside such clients nobody can come. `can_answer`: a method with its params."""
-        self._only.append(can_answer)
-        try:
-            yield
-        finally:
-            self._only.remove(can_answer)
+    def connect(self, can_answer: Callable[[str, Raw], bool]) -> None:
+        """Register an ACP connection. `can_answer` returns whether its client can show such a request."""
+        if self.are_editors:
+            self._answering.append(can_answer)
+
+    def disconnect(self, can_answer: Callable[[str, Raw], bool]) -> None:
+        """Unregister a connection that has ended."""
+        if self.are_editors:
+            self._answering.remove(can_answer)
 
     def can_be_asked(self, method: str, params: Raw) -> bool:
-        """Whether somebody is there, or may still come, who can put this request of an agent to a user."""
-        return not self._only or any(each(method, params) for each in self._only)
+        """Return whether a client that can show this agent request to a user is connected, or may still connect."""
+        return not self._answering or any(each(method, params) for each in self._answering)
 
     def there(self) -> dict[SessionId, There]:
-        """Who is at each session, by what comes here."""
+        """Return the presence in each session as seen by this node."""
         now = self._clock.monotonic()
         beating = Counter(session_id for (session_id, _), at in self._beats.items() if at >= now - PRESENT_S)
         controllers = self._streams + beating
@@ -325,9 +283,9 @@ class Clients:
         }
 
     def hear_of(self, life: int, sessions: dict[SessionId, There], whole: bool) -> None:
-        """Another node tells who is there, of the `whole` or of what has changed.
+        """Record the presence that another node reports, either the `whole` or only changes.
 
-        It tells the whole again before `PRESENT_S` are over.
+        Each node reports the whole again within `PRESENT_S`.
         """
         now = self._clock.monotonic()
         _, before = self._elsewhere.pop(life, (now, dict[SessionId, There]()))
@@ -336,7 +294,7 @@ class Clients:
         self._elsewhere[life] = (now, {name: each for name, each in kept.items() if each != _NOBODY})
 
     def _told_of(self, session_id: SessionId) -> list[There]:
-        """Who is at the session, as each other node has told it not long ago."""
+        """Return the recent reports of the other nodes about the session's presence."""
         if not self._elsewhere:
             return []
         since = self._clock.monotonic() - PRESENT_S
@@ -347,13 +305,13 @@ def _nobody_minds() -> None: ...
 
 
 def _holder(who: Identity) -> _Holder:
-    """A token that replaces one of the same name and role goes on where that one was."""
+    """Return the holder. A token that replaces one of the same name and role counts as the same holder."""
     role = Role.OBSERVER if who.role is Role.OBSERVER else Role.CONTROLLER
     return _Holder(who.name, role.value)
 
 
 class _Waiting:
-    """A request that a client has been asked to do."""
+    """A request that was sent to a client."""
 
     def __init__(self, session_id: SessionId) -> None:
         self.session_id = session_id
@@ -368,11 +326,11 @@ class Offers:
         self._open: dict[str, _Waiting] = {}
 
     def offer(self, session_id: SessionId, methods: frozenset[str], most: int) -> Offer:
-        """A client does these for a session's agent, `most` at a time."""
+        """Register a client that runs these methods for a session's agent, up to `most` at a time."""
         return Offer(self._open, session_id, methods, most)
 
     def answer(self, session_id: SessionId, request_id: str, answer: Answer) -> None:
-        """A client has done it, or cannot. Raises `NotFound` if nobody waits for this any more."""
+        """Accept a client's answer, a result or an error. Raises `NotFound` if the request is no longer waiting."""
         waiting = self._open.get(request_id)
         if waiting is None or waiting.session_id != session_id or waiting.answer is not None:
             raise NotFound("nobody waits for this answer; the agent took it back, or it was answered before")
@@ -381,7 +339,7 @@ class Offers:
 
 
 class Offer:
-    """One client's offer, while its stream is open. Implements `runtime.client_requests.Provider`."""
+    """One client's offer while its stream is open. Implements `runtime.client_requests.Provider`."""
 
     def __init__(
         self, waiting: dict[str, _Waiting], session_id: SessionId, methods: frozenset[str], most: int
@@ -399,9 +357,9 @@ class Offer:
         return self._methods
 
     async def serve(self, method: str, params: Raw, after: int) -> Raw:
-        """Ask the client and wait. Raises `RequestRefused`.
+        """Send the request to the client and wait for its answer. Raises `RequestRefused`.
 
-        The events are on another stream, so the client is told behind which of them it was asked.
+        The events are on another stream, so the request names the event after which it was sent.
         """
         if self._open >= self._most:
             raise RequestRefused(
@@ -425,7 +383,7 @@ class Offer:
         return waiting.answer
 
     async def frames(self) -> bytes:
-        """What to write to the client's stream next. Waits for something. Cancel-safe."""
+        """Wait for and return the next frames for the client's stream. Cancel-safe."""
         while not self._frames:
             self._more = anyio.Event()
             await self._more.wait()

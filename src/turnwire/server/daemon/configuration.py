@@ -1,8 +1,8 @@
-"""What a client chooses at the agent: options, the mode, the model; and how every other client learns of it.
+"""Agent settings that a client selects (options, the mode, the model), and their propagation to all other clients.
 
-A choice is checked against what the agent offered, the agent is asked, and what it took is recorded, never what it
-did not. An agent that has both modes and an option for them is asked by the option, as ACP wants it, and so for
-models.
+A selection is checked against the agent's offer, then sent to the agent; only a selection that the agent accepted
+is recorded. If an agent has both modes and an option for them, the option is used, as ACP requires. The same holds
+for models.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ import anyio
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from turnwire.core.choices import option_params, options_update
-from turnwire.core.inputs import AgentUpdate, ModelSet, ModeSet, OptionChosen
-from turnwire.core.queue import CHOICES_LOST
 from turnwire.errors import InvalidMode, InvalidOption, RemoteProtocolError
 from turnwire.ids import ClientId, SessionId
 from turnwire.server.daemon.daemon import Daemon
+from turnwire.session.choices import option_params, options_update
+from turnwire.session.inputs import AgentUpdate, ModelSet, ModeSet, OptionChosen
+from turnwire.session.queue import CHOICES_LOST
 from turnwire.wire.jsonrpc import UNREADABLE
 from turnwire.wire.methods import SESSION_SET_CONFIG_OPTION, SESSION_SET_MODE, SESSION_SET_MODEL
 from turnwire.wire.peek import peek_update
 
 
 class Chooser(NamedTuple):
-    """Who chooses, as the log tells it."""
+    """The client that selects, as recorded in the log."""
 
     author: str
     client_id: ClientId | None = None
 
 
 NAMED = 20
-"""How many of the values that may be chosen a refusal names; all of them are in its `allowed`."""
+"""Number of allowed values that an error message names; all of them are in its `allowed`."""
 
 
 class Option(NamedTuple):
@@ -43,7 +43,7 @@ class Option(NamedTuple):
     category: str | None
     current: str | bool | None
     allowed: tuple[str, ...]
-    """What may be chosen; empty for a switch."""
+    """The allowed values; empty for a switch."""
 
 
 class _Taken(Struct, rename="camel"):
@@ -51,9 +51,9 @@ class _Taken(Struct, rename="camel"):
 
 
 async def set_option(daemon: Daemon, session_id: SessionId, config_id: str, value: str | bool, who: Chooser) -> Raw:
-    """Choose a value; gives all options as they are now.
+    """Select a value and return all options with their current values.
 
-    Raises `InvalidOption`, and what `NodeAgents.configure` raises.
+    Raises `InvalidOption`, and the errors of `NodeAgents.configure`.
     """
     options = read_options((await daemon.node.newest(session_id))[0].latest.config_options)
     option = next((each for each in options if each.config_id == config_id), None)
@@ -70,7 +70,7 @@ async def set_option(daemon: Daemon, session_id: SessionId, config_id: str, valu
 
 
 async def set_mode(daemon: Daemon, session_id: SessionId, mode: str, who: Chooser) -> str | None:
-    """Choose a mode; gives the one before. Raises `InvalidMode`, and what `NodeAgents.configure` raises."""
+    """Select a mode and return the previous one. Raises `InvalidMode`, and the errors of `NodeAgents.configure`."""
     latest = (await daemon.node.newest(session_id))[0].latest
     option = _of_category(latest.config_options, "mode")
     allowed = option.allowed if option is not None else _ids(latest.modes, "id")
@@ -95,7 +95,9 @@ async def set_mode(daemon: Daemon, session_id: SessionId, mode: str, who: Choose
 
 
 async def set_model(daemon: Daemon, session_id: SessionId, model_id: str, who: Chooser) -> str | None:
-    """Choose a model; gives the one before. Raises `InvalidOption`, and what `NodeAgents.configure` raises."""
+    """Select a model and return the previous one. Raises `InvalidOption`, and the errors of
+    `NodeAgents.configure`.
+    """
     latest = (await daemon.node.newest(session_id))[0].latest
     option = _of_category(latest.config_options, "model")
     allowed = option.allowed if option is not None else _ids(latest.models, "modelId")
@@ -131,7 +133,7 @@ async def _ask_option(
         options = UNSET
     if options is UNSET:
         raise RemoteProtocolError("the agent took the option and did not say what all options are now")
-    # The agent tells only the one who asked; this way all clients hear it.
+    # The agent notifies only the requesting client; this update reaches all clients.
     update = options_update(options)
     now = daemon.clock.now_ms()
     await daemon.node.submit(session_id, AgentUpdate(at=now, update=update, peek=peek_update(update)))
@@ -156,12 +158,12 @@ async def _configure(daemon: Daemon, session_id: SessionId, method: str, params:
 
 
 def read_options(offered: Raw | UnsetType) -> list[Option]:
-    """The options that can be understood; others are not offered."""
+    """Return the well-formed options; others are not offered."""
     return [option for each in _objects(offered) if (option := _option(each)) is not None]
 
 
 def _option(offered: dict[str, Any]) -> Option | None:
-    # v1 says `id` and v2 `configId`.
+    # v1 uses `id` and v2 `configId`.
     config_id, category, current = (
         offered.get("configId", offered.get("id")),
         offered.get("category"),
@@ -174,7 +176,7 @@ def _option(offered: dict[str, Any]) -> Option | None:
 
 
 def _values(choices: object) -> Iterator[str]:
-    """The values of a select, whether they are in groups or not."""
+    """Return the values of a select, grouped or not."""
     if not isinstance(choices, list):
         return
     for each in cast("list[object]", choices):
@@ -188,7 +190,7 @@ def _values(choices: object) -> Iterator[str]:
 
 
 def _offered(allowed: tuple[str, ...]) -> str:
-    """What may be chosen, in words. An agent may offer hundreds of models."""
+    """Return the allowed values as text, shortened: an agent may offer hundreds of models."""
     named = ", ".join(repr(each) for each in allowed[:NAMED])
     more = f" and {len(allowed) - NAMED} more" if len(allowed) > NAMED else ""
     return f"choose one of {named}{more}" if allowed else "it offers none"

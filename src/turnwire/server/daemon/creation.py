@@ -1,11 +1,11 @@
-"""Making a session, whoever asks for it: its directories are checked, it is recorded, and its agent is waited for.
+"""Creating a session over any interface: check its directories, record it, and wait for its agent.
 
-A session that no agent takes is removed again, so that whoever asked hears the agent's refusal and nothing stays
-behind. An agent that is only slow goes on opening, and what it says early is in the log.
+A session that its agent rejects is removed again, so that the caller gets the agent's error and nothing remains. A
+slow agent continues to open the session, and its early updates are in the log.
 
-A path of a client counts by its true path. A link that leads out of the operator's roots is refused, and so is
-everything outside, in the same words whether it exists or not. The checks of directories block: call them in a
-worker thread.
+A client's path is resolved to its real path. A link that leads out of the operator's roots is rejected like every
+path outside, with the same message whether it exists or not. The checks of directories block: call them in a worker
+thread.
 """
 
 from __future__ import annotations
@@ -19,11 +19,6 @@ import anyio
 from anyio import to_thread
 from msgspec.structs import replace
 
-from turnwire.core.dialect import AgentProfile
-from turnwire.core.json_members import entries
-from turnwire.core.state import Setup
-from turnwire.core.translate.sessions import unwanted_servers
-from turnwire.core.view.markdown import markdown
 from turnwire.errors import (
     AgentError,
     BadRequest,
@@ -34,12 +29,19 @@ from turnwire.errors import (
     SessionLimitReached,
     TurnwireError,
 )
+from turnwire.hosting.services.refusals import CLOSED
+from turnwire.hosting.services.roots import Roots
 from turnwire.ids import AgentName, SessionId
+from turnwire.projections.dialect import AgentProfile
+from turnwire.projections.translate.sessions import unwanted_servers
+from turnwire.projections.view.markdown import markdown
 from turnwire.runtime.node import Fork, opening_failure
-from turnwire.runtime.services.refusals import CLOSED
-from turnwire.runtime.services.roots import Roots
 from turnwire.server.daemon.daemon import Daemon
+from turnwire.session.json_members import entries
+from turnwire.session.state import Setup
 
+CONTEXT_CHARACTERS = 100_000
+"""Characters of a conversation that an agent gets when it takes over: about 25,000 tokens of a model."""
 OUTSIDE, ROOT_MISSING = "outside_roots", "root_missing"
 
 
@@ -47,7 +49,7 @@ OUTSIDE, ROOT_MISSING = "outside_roots", "root_missing"
 
 
 def check_cwd(cwd: str, roots: Sequence[Path], what: str = "cwd") -> str:
-    """The true path of `cwd`, which errors call `what`.
+    """Return the real path of `cwd`; errors call it `what`.
 
     Raises:
         InvalidCwd: It is not absolute, missing, or no directory.
@@ -74,12 +76,12 @@ def check_cwd(cwd: str, roots: Sequence[Path], what: str = "cwd") -> str:
 
 
 def check_directories(paths: Sequence[str], roots: Sequence[Path]) -> tuple[str, ...]:
-    """The true paths of further directories of a session. Raises as `check_cwd` does."""
+    """Return the real paths of further directories of a session. Raises the errors of `check_cwd`."""
     return tuple(check_cwd(each, roots, "an additional directory") for each in paths)
 
 
 def _outside(what: str, roots: Sequence[Path]) -> Forbidden:
-    # Who comes so far may ask `GET /capabilities` for the same names.
+    # Every caller that gets here may read the same names with `GET /capabilities`.
     allowed = ", ".join(str(each.absolute()) for each in roots) or "none"
     return Forbidden(
         f"{what} is outside the allowed directories: {allowed}; choose one inside them, or start the daemon with"
@@ -88,12 +90,12 @@ def _outside(what: str, roots: Sequence[Path]) -> Forbidden:
 
 
 def workspace_id(cwd: str) -> str:
-    """The name of a directory in URLs."""
+    """Return the name of a directory in URLs."""
     return hashlib.sha256(cwd.encode()).hexdigest()[:16]
 
 
 def workspace_of(roots: Sequence[Path], name: str) -> str | None:
-    """The directory that is meant by an id; none if there is no such."""
+    """Return the directory with this id, or `None`."""
     paths = (str(root.absolute()) for root in roots)
     return next((each for each in paths if workspace_id(each) == name), None)
 
@@ -115,7 +117,7 @@ async def create_session(
     fork: Fork | None = None,
     agent_name: AgentName | None = None,
 ) -> SessionId:
-    """Record a session; its agent is being asked for it when this returns.
+    """Record a session. When this returns, its agent is being asked to open it.
 
     Raises `SessionLimitReached`, `SessionExists`, `UnknownAgent`.
     """
@@ -134,7 +136,8 @@ async def create_session(
 
 
 async def hear_agent(daemon: Daemon, session_id: SessionId) -> None:
-    """Wait for the agent of a new session, not for long. A session that no agent takes is removed again.
+    """Wait for a limited time until the agent of a new session answers. A session that its agent rejects is removed
+    again.
 
     Raises `AuthRequired`, `AgentLaunchFailed`, `AgentUnavailable`.
     """
@@ -147,15 +150,15 @@ async def hear_agent(daemon: Daemon, session_id: SessionId) -> None:
 
 
 async def context_of(daemon: Daemon, session_id: SessionId) -> str:
-    """The conversation of a session, for another agent that takes it over. Raises `SessionNotFound`."""
+    """Return the conversation of a session for another agent that takes it over. Raises `SessionNotFound`."""
     view = await daemon.node.view(session_id)
     whose = daemon.node.agents.name_of(view.session.agent_name)
-    said = markdown(view, daemon.limits.context_chars)
+    said = markdown(view, CONTEXT_CHARACTERS)
     return f"# The conversation so far, with the agent {whose!r}; go on from here\n\n{said}\n"
 
 
 async def profile_of(daemon: Daemon, agent_name: AgentName | None = None) -> AgentProfile | None:
-    """What an agent says of itself, the default one if none is named; none if there is none to be had now."""
+    """Return the profile that an agent (or the default one) reports, or `None` if it is not available now."""
     with anyio.move_on_after(daemon.limits.opening_s):
         try:
             return await daemon.node.agents.profile(agent_name)
@@ -166,10 +169,10 @@ async def profile_of(daemon: Daemon, agent_name: AgentName | None = None) -> Age
 
 
 async def checked_setup(daemon: Daemon, setup: Setup, agent_name: AgentName | None = None) -> Setup:
-    """The setup with the true paths of its directories, for a session of that agent.
+    """Return the setup with the real paths of its directories, for a session of that agent.
 
-    Raises `BadRequest` if the agent takes none or one is no directory, or if it takes no such MCP servers;
-    `Forbidden` for a directory outside the roots.
+    Raises `BadRequest` if the agent supports no further directories, if one is not a directory, or if the agent
+    does not support such MCP servers; `Forbidden` for a directory outside the roots.
     """
     directories = setup.additional_directories
     if not directories and not entries(setup.mcp_servers):

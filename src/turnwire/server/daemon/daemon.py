@@ -1,6 +1,6 @@
-"""The daemon: one node with its log, its credentials, its clients and its meters, as REST and ACP see it.
+"""The daemon behind REST and ACP: one node with its log, credentials, clients and meters.
 
-`open_daemon` makes it of settings and takes it down in good order. Nothing in here is about HTTP.
+`open_daemon` builds it from settings and shuts it down in order. This module does not depend on HTTP.
 """
 
 from __future__ import annotations
@@ -17,29 +17,28 @@ from typing import NamedTuple
 import anyio
 from anyio.abc import TaskGroup
 
-from turnwire.core.events import AnyEvent
+from turnwire.clock import Clock, SystemClock
 from turnwire.errors import ConfigError, ShuttingDown
+from turnwire.hosting.agent_pool import AgentPolicy, HostedAgent, Sharing
+from turnwire.hosting.permission_rules import Rules
+from turnwire.hosting.services.roots import close_directory
+from turnwire.hosting.source import AgentSource
 from turnwire.ids import AgentName, SessionId
 from turnwire.limits import Limits
-from turnwire.log import EventLog, MemoryEventLog, SqliteEventLog
+from turnwire.log import Durability, EventLog, MemoryEventLog, SqliteEventLog
 from turnwire.log.address import NO_DRIVER, is_database
 from turnwire.log.bell import NODES, Bell, NoBell, SharedLog
 from turnwire.log.credentials import Credentials
+from turnwire.log.file_lock import lock_file
 from turnwire.log.owners import Owners, SoleOwner
-from turnwire.log.sqlite_file import lock_file
-from turnwire.log.sqlite_wal import Durability
-from turnwire.runtime.agent_pool import AgentPolicy, HostedAgent, Sharing
-from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.runtime.draining import drain
 from turnwire.runtime.members import Members
 from turnwire.runtime.node import Node, open_node
-from turnwire.runtime.permission_rules import Rules
-from turnwire.runtime.services.roots import close_directory
 from turnwire.runtime.session import Watch
-from turnwire.runtime.source import AgentSource
 from turnwire.server.access import token_file
 from turnwire.server.access.login import Links, LinksInMemory, Login
-from turnwire.server.access.rates import Buckets, Failures, request_buckets
+from turnwire.server.access.node_key import NodeKey
+from turnwire.server.access.rates import Buckets, Failures, LogLimit, request_buckets
 from turnwire.server.access.token_file import TokenFile
 from turnwire.server.access.token_table import TableLinks, TokenTable
 from turnwire.server.access.tokens import Tokens, TokenStore
@@ -49,18 +48,20 @@ from turnwire.server.daemon.deadlines import Deadlines
 from turnwire.server.daemon.membership import identity_of, open_members
 from turnwire.server.daemon.search import Search, open_search
 from turnwire.server.daemon.session_list import SessionList
+from turnwire.server.open_streams import OpenStreams
 from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.declared import Settings
+from turnwire.server.telemetry.loop_lag import sample_loop_lag
 from turnwire.server.telemetry.metrics import AgentLevel, Metrics
-from turnwire.server.telemetry.pauses import watched_loop
 from turnwire.server.telemetry.tracing import TurnTraces
 from turnwire.server.webhooks import Webhooks, open_webhooks
+from turnwire.session.events import AnyEvent
 
 
 class StopSignal:
-    """The daemon stops. Said once, never taken back.
+    """A one-shot signal that the daemon stops. It is never reset.
 
-    It reaches tasks that wait and callbacks, so that a thousand streams need no task each to wait for it.
+    It notifies waiting tasks and callbacks, so that a thousand streams do not need a task each to wait for it.
     """
 
     def __init__(self) -> None:
@@ -71,19 +72,19 @@ class StopSignal:
         return self._said.is_set()
 
     def set(self) -> None:
-        """Say it."""
+        """Set the signal and call the callbacks."""
         if not self._said.is_set():
             self._said.set()
             for callback in list(self._callbacks):
                 callback()
 
     async def wait(self) -> None:
-        """Return once it is said."""
+        """Wait until the signal is set."""
         await self._said.wait()
 
     @contextmanager
     def calling(self, callback: Callable[[], None]) -> Generator[None]:
-        """Meanwhile `callback` is called when it is said; at once if it has been."""
+        """Call `callback` when the signal is set inside the block; at once if it is set already."""
         self.add(callback)
         try:
             yield
@@ -91,18 +92,18 @@ class StopSignal:
             self.discard(callback)
 
     def add(self, callback: Callable[[], None]) -> None:
-        """From now on `callback` is called when it is said; at once if it has been."""
+        """Call `callback` when the signal is set; at once if it is set already."""
         self._callbacks.add(callback)
         if self._said.is_set():
             callback()
 
     def discard(self, callback: Callable[[], None]) -> None:
-        """Whoever wanted to hear it wants no more."""
+        """Remove a callback."""
         self._callbacks.discard(callback)
 
 
 class News:
-    """What one listener has not looked at."""
+    """Sessions with new events that one listener has not read yet."""
 
     def __init__(self) -> None:
         self._sessions: dict[SessionId, None] = {}
@@ -115,14 +116,15 @@ class News:
             self._more.set()
 
     def miss(self) -> None:
-        """What is new in sessions of other nodes may not have been heard of."""
+        """Record that notifications about sessions of other nodes may have been lost."""
         self._has_missed = True
         self._more.set()
 
     async def next(self) -> tuple[list[SessionId], bool]:
-        """The sessions with something new, longest waiting first, and whether there may be others.
+        """Wait for and return the sessions with new events, longest waiting first, and whether others may have been
+        missed.
 
-        Waits for either. Cancel-safe.
+        Cancel-safe.
         """
         while not self._sessions and not self._has_missed:
             self._more = anyio.Event()
@@ -133,34 +135,34 @@ class News:
 
 
 class Activity:
-    """Which sessions have new events, for streams that show many of them.
+    """Notifications about sessions with new events, for streams that show many sessions.
 
-    It hears of every batch right after that was published, and of what other nodes ring. It holds an id per session
-    and listener at most, no event, and waits for no listener.
+    It is notified of every batch right after the batch was published, and of other nodes' appends. It stores at
+    most one id per session and listener, no event, and waits for no listener.
     """
 
     def __init__(self) -> None:
         self._listeners: set[News] = set()
 
     def take(self, session_id: SessionId, events: Sequence[AnyEvent]) -> None:
-        """A session has new events. A node's `watch`."""
+        """Notify listeners that a session has new events. Used as a node's `watch`."""
         for each in self._listeners:
             each.add(session_id)
 
     def grown(self, heads: Mapping[SessionId, int]) -> None:
-        """Other nodes have appended to these sessions. A `HeadListener` of the bell."""
+        """Notify listeners that other nodes have appended to these sessions. Part of `HeadListener`."""
         for each in self._listeners:
             for session_id in heads:
                 each.add(session_id)
 
     def missed(self) -> None:
-        """They may have, unheard."""
+        """Notify listeners that notifications of other nodes may have been lost. Part of `HeadListener`."""
         for each in self._listeners:
             each.miss()
 
     @contextmanager
     def listening(self) -> Generator[News]:
-        """Meanwhile every session with new events is told."""
+        """Return a listener that is notified of every session with new events inside the block."""
         news = News()
         self._listeners.add(news)
         try:
@@ -171,15 +173,17 @@ class Activity:
 
 @dataclass(kw_only=True)
 class Daemon:
-    """Everything that an interface may act on."""
+    """All parts of the daemon that an interface may use."""
 
     node: Node
-    """Runs the sessions. What is to happen to one is handed to it as an input."""
+    """Runs the sessions. Every change to a session is submitted to it as an input."""
     log: EventLog
     owners: Owners
-    """Whose the sessions of the log are, and which nodes share it."""
+    """The owners of the log's sessions, and the nodes that share the log."""
     members: Members | None
-    """The beat of this node, if it is one of several."""
+    """The heartbeat of this node, if it is one of several."""
+    node_key: NodeKey | None
+    """Authenticates this node to the others; `None` for a node that does not share its log."""
     clock: Clock
     limits: Limits
     settings: Settings
@@ -187,10 +191,14 @@ class Daemon:
     tokens: Tokens
     login: Login
     requests: Buckets
-    """How many more each caller may send: requests, and messages that come on one."""
+    """Rate limit of each caller: requests, and messages of a connection."""
     failures: Failures
+    login_log: LogLimit
+    """Rate limit of audit log entries for logins of anonymous callers; a share link opens any number of times."""
+    failed_login_log: LogLimit
     bodies: Bodies
-    """What is on its way in."""
+    """Incomplete request bodies."""
+    open_streams: OpenStreams
     first_token: str | None = None
     """The owner's token, on the first start only."""
 
@@ -203,29 +211,29 @@ class Daemon:
     metrics: Metrics
     traces: TurnTraces
     deadlines: Deadlines
-    """When something is due at each of the open streams."""
+    """Timer of the open streams' deadlines."""
 
     stopping: StopSignal
-    """Given when the daemon begins to stop: streams end, and nothing new is taken."""
+    """Set when the daemon begins to stop: streams end, and new work is rejected."""
     drain_asked: StopSignal
-    """Given when somebody asks at another node that this one stops in good order."""
+    """Set when a request at another node asks this one to drain and stop."""
     lost: StopSignal
-    """Given when this node may not act any more, because others may act for its sessions: the process must end."""
+    """Set when this node may not act any more, because others may act for its sessions: the process must end."""
     tasks: TaskGroup
-    """For what outlives a request. Ends before the node does."""
+    """Task group for tasks that outlive a request. It ends before the node does."""
 
     @property
     def roots(self) -> Sequence[Path]:
-        """Directories in which sessions may work."""
+        """Return the directories in which sessions may work."""
         return self.settings.cwd or (Path.cwd(),)
 
     def check_open(self) -> None:
-        """Raises `ShuttingDown` once the daemon is about to stop."""
+        """Raise `ShuttingDown` once the daemon is about to stop."""
         if self.stopping.is_set():
             raise ShuttingDown("the daemon is about to stop; try again in a moment")
 
     async def delete(self, session_id: SessionId) -> None:
-        """Remove a session with all that is kept of it: its log, the links to it, its words.
+        """Delete a session with all its data: its log, the links to it, its indexed text.
 
         Raises `SessionNotFound`, `CredentialsNotStored`.
         """
@@ -234,7 +242,7 @@ class Daemon:
         await self.search.forget(session_id)
 
     async def drain(self, seconds: float | None = None) -> None:
-        """Take nothing new, tell streams to come back, let turns end; at the deadline end them."""
+        """Reject new work, ask streams to reconnect, and wait for turns; end the rest at the deadline."""
         self.stopping.set()
         await drain(self.node, self.clock, self.limits.drain_s if seconds is None else seconds)
 
@@ -247,24 +255,23 @@ async def open_daemon(
     *,
     clock: Clock | None = None,
 ) -> AsyncGenerator[Daemon]:
-    """A running daemon without a listener. Raises `ConfigError`, `LogError` before anything has started.
+    """Run a daemon without a listener. Raises `ConfigError`, `LogError` before anything has started.
 
-    `agents`: those it hosts, the default one first; or where the only one comes from.
+    `agents`: the hosted agents, the default one first; or the source of the only one.
     """
     clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
-        log, owners, bell, data, credentials = await _open_log(stack, settings, limits)
+        log, owners, bell, data, credentials = await _open_log(stack, settings, limits, clock)
         store, links = await _open_credentials(credentials, data, clock)
         tokens, first_token = await Tokens.open(store, clock, settings.token)
         shared = log if isinstance(log, SharedLog) and not bell.is_alone else None
         metrics, traces, activity = Metrics(clock), TurnTraces(), Activity()
         bell.set_meter(metrics.bell_lag_s.observe)
         bell.add_listener(activity)
-        stack.enter_context(watched_loop(metrics.loop_stall_s.observe))
         log, owners = metrics.timed(log), metrics.counted(owners)
         stopping, drain_asked, lost = StopSignal(), StopSignal(), StopSignal()
         lost.add(stopping.set)
-        # It beats until the node has ended.
+        # Its heartbeat continues until the node has ended.
         metrics.members = members = await stack.enter_async_context(
             open_members(owners, clock, limits, lost=lambda _: lost.set(), drain=drain_asked.set)
         )
@@ -311,6 +318,7 @@ async def open_daemon(
         rules.can_be_asked = clients.can_be_asked
         tasks = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(tasks.cancel_scope.cancel)
+        tasks.start_soon(sample_loop_lag, metrics.loop_lag_s.observe)
         tasks.start_soon(tokens.run)
         tasks.start_soon(webhooks.run)
         tasks.start_soon(_index, search, node)
@@ -319,14 +327,18 @@ async def open_daemon(
             log=log,
             owners=owners,
             members=members,
+            node_key=None if settings.cluster_key is None else NodeKey(settings.cluster_key, owners.life),
             clock=clock,
             limits=limits,
             settings=settings,
             tokens=tokens,
-            login=Login(tokens, clock, links),
+            login=Login(tokens, links),
             requests=request_buckets(clock, limits.request_rate),
             failures=Failures(clock, limits.failed_logins),
+            login_log=LogLimit(clock),
+            failed_login_log=LogLimit(clock),
             bodies=Bodies(limits),
+            open_streams=OpenStreams(),
             clients=clients,
             metrics=metrics,
             traces=traces,
@@ -344,13 +356,13 @@ async def open_daemon(
 
 
 async def _index(search: Search, node: Node) -> None:
-    """First turns that were left open get their end, then what was said is made searchable."""
+    """End the turns that a crash left open, then index messages for the search."""
     await node.recovered()
     await search.run(node.views)
 
 
 def agent_policy(settings: Settings, entry: AgentEntry) -> AgentPolicy:
-    """What an operator decided about one agent."""
+    """Return the operator's policy for one agent."""
     return AgentPolicy(
         sharing=Sharing(entry.process),
         services=settings.services,
@@ -361,7 +373,7 @@ def agent_policy(settings: Settings, entry: AgentEntry) -> AgentPolicy:
 
 
 def sessions_by_agent(node: Node) -> Counter[AgentName]:
-    """How many sessions in memory each agent has."""
+    """Return the number of sessions in memory by agent."""
     return Counter(node.agents.name_of(each.state.agent_name) for each in node.loaded.values())
 
 
@@ -374,19 +386,19 @@ def _agent_levels(node: Node) -> list[AgentLevel]:
 
 
 class _Kept(NamedTuple):
-    """Where a daemon keeps things."""
+    """The storage of a daemon."""
 
     log: EventLog
     owners: Owners
     bell: Bell
     data: Path | None
-    """The folder of what is not in the log."""
+    """The folder for data outside the log."""
     credentials: Credentials | None = None
-    """Those of all nodes, if they are with the log."""
+    """The credentials of all nodes, if they are stored with the log."""
 
 
-async def _open_log(stack: AsyncExitStack, settings: Settings, limits: Limits) -> _Kept:
-    """The log, closed with the stack, and what comes with it. Raises `ConfigError`, `LogError`."""
+async def _open_log(stack: AsyncExitStack, settings: Settings, limits: Limits, clock: Clock) -> _Kept:
+    """Open the log and its companions; the stack closes them. Raises `ConfigError`, `LogError`."""
     if settings.log == "memory":
         log = MemoryEventLog()
         return _Kept(log, SoleOwner(log), NoBell(), None)
@@ -395,16 +407,18 @@ async def _open_log(stack: AsyncExitStack, settings: Settings, limits: Limits) -
         raise ConfigError("no data folder is given; set one, or keep the log in memory")
     close_directory(data)
     if is_database(settings.log):
-        # The index of words and the places of webhooks are in the folder, whose lock is the one of its log.
+        # The text index and the cursors of webhooks are in the folder, whose lock is the one of its log.
         stack.callback(os.close, lock_file(data / "turnwire.db"))
-        return await _open_database(stack, settings, limits, data)
+        return await _open_database(stack, settings, limits, clock, data)
     durability = Durability(settings.durability)
     log = await SqliteEventLog.open(data / "turnwire.db", limits=limits, durability=durability)
     stack.push_async_callback(log.aclose)
     return _Kept(log, SoleOwner(log), NoBell(), data)
 
 
-async def _open_database(stack: AsyncExitStack, settings: Settings, limits: Limits, data: Path) -> _Kept:
+async def _open_database(
+    stack: AsyncExitStack, settings: Settings, limits: Limits, clock: Clock, data: Path
+) -> _Kept:
     try:
         from turnwire.log.postgres import open_postgres_log
     except ImportError:
@@ -413,16 +427,16 @@ async def _open_database(stack: AsyncExitStack, settings: Settings, limits: Limi
         open_postgres_log(
             settings.log,
             limits=limits,
-            durability=Durability(settings.durability),
             node=identity_of(settings, data),
             alone=settings.cluster_listen is None,
+            clock=clock,
         )
     )
     return _Kept(log, log.owners, log.bell, data, log.credentials)
 
 
 async def _open_credentials(kept: Credentials | None, data: Path | None, clock: Clock) -> tuple[TokenStore, Links]:
-    """Where credentials and login links are. Raises `ConfigError`, `LogError`."""
+    """Open the store of credentials and login links. Raises `ConfigError`, `LogError`."""
     path = None if data is None else data / token_file.NAME
     if kept is None:
         return TokenFile(path, clock), LinksInMemory(clock)

@@ -1,8 +1,8 @@
-"""One timer for many who want to be asked again later, each at a moment of its own.
+"""One timer for many deadlines.
 
-Ten thousand open streams would be ten thousand timers, each moved on with every write. Here each is in the list of
-a short stretch of time and is asked when that is over: it does what is due and says when to ask it again. A moment
-may be late by one stretch, never early. The loop is held for `AT_ONCE` of them at most.
+Ten thousand open streams would need ten thousand timers, each reset with every write. Here time is divided into
+short slots. Each member is in the list of one slot and is called at its end: it does what is due and returns its
+next deadline. A call may be late by one slot, never early. At most `AT_ONCE` calls run before other tasks do.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ import math
 from typing import Final, Protocol
 
 AT_ONCE: Final = 100
-"""How many are asked before others get a turn: each may write, which takes some ten microseconds."""
+"""Calls before other tasks run: each may write, which takes about ten microseconds."""
 STRETCHES: Final = 16
-"""Stretches in the shortest wait: what a moment may be late by is a small part of it."""
+"""Slots in the shortest wait: the delay of a deadline is a small part of it."""
 LONGEST_S: Final = 0.5
 
 
 class Timed(Protocol):
-    """Somebody who wants to be asked."""
+    """An object with a deadline."""
 
     def tick(self, now: float) -> float | None:
-        """Do what is due by now; when to ask again, or none for never."""
+        """Do what is due by now and return the next deadline, or `None` if there is none."""
         ...
 
 
 class Deadlines:
-    """Who is to be asked when, by the loop's clock."""
+    """Members by deadline, in the loop's time."""
 
     def __init__(self, shortest_s: float) -> None:
-        """`shortest_s`: the shortest time that anybody wants to wait."""
+        """`shortest_s`: the shortest wait of any member."""
         self._loop = asyncio.get_running_loop()
         self._stretch_s = min(shortest_s / STRETCHES, LONGEST_S)
         self._due: dict[int, set[Timed]] = {}
-        """By the number of the stretch at whose end they are asked."""
+        """Members by the number of the slot at whose end they are called."""
         self._next: float = math.inf
-        """The number of the earliest."""
+        """Number of the earliest slot."""
         self._timer: asyncio.Handle | None = None
 
     def add(self, each: Timed, moment: float) -> None:
-        """Ask it then. Nobody is in here twice."""
+        """Call its `tick` at that moment. It must not be a member already."""
         number = math.ceil(moment / self._stretch_s)
         self._due.setdefault(number, set()).add(each)
         if number < self._next:

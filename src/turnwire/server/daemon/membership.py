@@ -1,7 +1,7 @@
-"""This daemon as one of several nodes that share a log: who it is to them, and what becomes of it when it is lost.
+"""Membership of this daemon in a group of nodes that share a log: its identity, and the loss of its membership.
 
-A node that is lost acts no more: its agents end, its streams end, and nothing is told to the log. The process is of
-no use then. Whoever runs it ends it, and a supervisor starts it again, as another life.
+A lost node stops acting: its agents end, its streams end, and it writes nothing to the log. Its process must end; a
+supervisor starts it again as a new incarnation.
 """
 
 from __future__ import annotations
@@ -14,27 +14,29 @@ from pathlib import Path
 
 import anyio
 
+from turnwire.clock import Clock, boot_time
+from turnwire.hosting.process import renew_lease
 from turnwire.limits import Limits
-from turnwire.link.process import renew_lease
 from turnwire.log.owners import NodeIdentity, Owners
-from turnwire.runtime.clock import Clock, boot_time
 from turnwire.runtime.members import MemberPorts, Members
+from turnwire.server.access.node_key import row_digest
 from turnwire.server.access.origins import cluster_url
 from turnwire.server.settings.declared import Settings
 
 
 def identity_of(settings: Settings, data: Path) -> NodeIdentity:
-    """What this node says of itself. Raises `ConfigError`.
+    """Return the identity of this node. Raises `ConfigError`.
 
-    Sessions of a daemon that has its database alone are of no place yet, unless it is told one: the node that comes
-    to such a session first gives it its own. So a log that was used alone can be shared later.
+    Without a configured place, sessions of a daemon that does not share its database belong to no place yet: the
+    first node that gets such a session assigns its own place. So a log that was used by one daemon can be shared
+    later.
     """
-    name = settings.node or socket.gethostname()
+    name, url = settings.node or socket.gethostname(), _url(settings)
     return NodeIdentity(
         name,
         settings.place or (name if settings.cluster_listen else ""),
-        _url(settings),
-        secrets.token_urlsafe(32) if settings.cluster_listen else "",
+        url,
+        "" if settings.cluster_key is None else row_digest(settings.cluster_key, name, url),
         _folder(data / "node"),
     )
 
@@ -45,7 +47,7 @@ def _url(settings: Settings) -> str:
 
 
 def _folder(mark: Path) -> str:
-    """A name of the data folder that no other one has. Whoever has its lock is the next life of who had it last."""
+    """Return the data folder's unique id. The process with its lock is the last holder's next incarnation."""
     if not mark.exists():
         mark.touch(mode=0o600)
         mark.write_text(secrets.token_hex(16))
@@ -56,9 +58,10 @@ def _folder(mark: Path) -> str:
 async def open_members(
     owners: Owners, clock: Clock, limits: Limits, *, lost: Callable[[str], None], drain: Callable[[], None]
 ) -> AsyncGenerator[Members | None]:
-    """The beat of this life meanwhile; none if this node has its log alone.
+    """Run the heartbeat of this incarnation inside the block; yields `None` if this node does not share its log.
 
-    `lost`: it may not act any more, and why. `drain`: somebody has asked for its end.
+    `lost` is called with the reason when the node may not act any more, `drain` when another node requests its
+    stop.
     """
     if owners.is_sole:
         yield None

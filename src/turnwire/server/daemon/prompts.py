@@ -1,8 +1,8 @@
-"""A prompt on its way into the log, and what the log then says of it.
+"""Submitting a prompt to the log and waiting for its events.
 
-Over REST the agent hears of a prompt only after `Taken.told`: whoever sent it shall have the answer first. Whether
-a prompt runs, waits or is refused is decided by the session. Whoever waits here for a turn, or stops, changes
-nothing.
+Over REST the agent gets a prompt only after `Taken.told` was called, so that the client gets its answer first. The
+session decides if a prompt runs, waits or is rejected. A caller that waits here for a turn, or stops waiting,
+changes nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,13 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
-from turnwire.core.codec import decode, stored_prefix
-from turnwire.core.events import (
+from turnwire.errors import TurnwireError
+from turnwire.ids import Epoch, PromptId, SessionId
+from turnwire.log.base import Position
+from turnwire.runtime.node import Node
+from turnwire.server.daemon.daemon import Daemon
+from turnwire.session.codec import decode, stored_prefix
+from turnwire.session.events import (
     PromptInjected,
     SteerDeclined,
     SteerRefusal,
@@ -27,19 +32,14 @@ from turnwire.core.events import (
     TurnFailed,
     TurnStarted,
 )
-from turnwire.core.inputs import Prompt, WhenBusy
-from turnwire.core.queue import Accepted
-from turnwire.core.state import Turn, find_turn
-from turnwire.core.turn import TurnState
-from turnwire.errors import TurnwireError
-from turnwire.ids import Epoch, PromptId, SessionId
-from turnwire.log.base import Position
-from turnwire.runtime.node import Node
-from turnwire.server.daemon.daemon import Daemon
+from turnwire.session.inputs import Prompt, WhenBusy
+from turnwire.session.queue import Accepted
+from turnwire.session.state import Turn, find_turn
+from turnwire.session.turn import TurnState
 from turnwire.wire.jsonrpc import raw
 
 KEY_LENGTH = 255
-"""An idempotency key is an id, not a document."""
+"""Longest idempotency key, in characters."""
 
 Found = TypeVar("Found", bound=TurnEvent)
 
@@ -50,9 +50,9 @@ class Taken(NamedTuple):
     accepted: Accepted
     epoch: Epoch
     turn: Turn | None
-    """Its turn as it stands now; none if that has ended."""
+    """The current state of its turn; `None` if the turn has ended."""
     told: Callable[[], None]
-    """Says that the client has its answer, or cannot have it. May be called twice."""
+    """Called when the client has its answer or cannot get it. May be called twice."""
 
     @property
     def prompt_id(self) -> PromptId:
@@ -60,7 +60,7 @@ class Taken(NamedTuple):
 
     @property
     def position(self) -> Position:
-        """Where a reader starts who wants all of the turn."""
+        """Return the position from which a reader sees the whole turn."""
         return Position(self.epoch, self.accepted.after_offset)
 
 
@@ -73,10 +73,10 @@ async def submit_prompt(
     *,
     waits: bool = False,
 ) -> tuple[Accepted, Callable[[], None]]:
-    """Have the prompt accepted. Its agent gets `meta`, with the trace that begins here or that `carrier` names.
+    """Submit the prompt. Its agent gets `meta`, with the trace that begins here or that `carrier` names.
 
-    `waits`: the agent is not asked before the second part is called. Raises what the session refuses it with; then
-    there is no turn.
+    `waits`: the agent gets the prompt only after the second part of the result is called. Raises the session's
+    rejection; then there is no turn.
     """
     trace = daemon.traces.begin(carrier)
     meta = {**meta, **trace.meta}
@@ -100,28 +100,29 @@ def _nobody_waits() -> None: ...
 async def take_prompt(
     daemon: Daemon, session_id: SessionId, prompt: Prompt, meta: Mapping[str, Any], carrier: Mapping[str, str]
 ) -> Taken:
-    """`submit_prompt` for who is answered at once, with where the prompt stands; its agent waits for that."""
+    """Submit a prompt for a caller that is answered at once; the agent gets it after `Taken.told` is called."""
     accepted, told = await submit_prompt(daemon, session_id, prompt, meta, carrier, waits=True)
     try:
         session = await daemon.node.peek(session_id)
         return Taken(accepted, session.epoch, find_turn(session.state, accepted.prompt_id), told)
     except BaseException:
-        # It is accepted all the same: the log went away behind it, or its client did. Nobody is left to wait for.
+        # The prompt is accepted even if the log failed after it or its client disconnected: the agent need not wait
+        # any longer.
         told()
         raise
 
 
 STEER_ANSWER_S = 10.0
-"""How long the agent gets to say whether it takes a prompt in; measured agents answer within one."""
+"""Seconds in which the agent can answer a steering request; measured agents answer within one."""
 ASKED = "asked"
-"""Why a steering prompt waits whose agent has not said yet whether it takes it."""
+"""Reason of a steering prompt that waits because the agent has not answered yet."""
 
 _STEERED = (PromptInjected, TurnStarted, SteerDeclined, TurnCompleted, TurnFailed)
-"""What tells what became of a steering prompt. One that ended before it was taken in was only queued."""
+"""Events that decide the outcome of a steering prompt. One that ended before its injection was only queued."""
 
 
 class Steered(NamedTuple):
-    """What became of a steering prompt, and why, if it is not what was wanted."""
+    """Outcome of a steering prompt, and the reason if it was not injected."""
 
     outcome: Literal["injected", "queued", "started"]
     reason: str | None = None
@@ -131,9 +132,9 @@ class Steered(NamedTuple):
 async def steered(
     daemon: Daemon, session_id: SessionId, taken: Taken, seconds: float, left: Callable[[], Awaitable[object]]
 ) -> Steered:
-    """What became of a steering prompt, waiting so long for the agent's word.
+    """Return the outcome of a steering prompt, waiting up to `seconds` for the agent's answer.
 
-    The agent does not wait for its client's answer then, since that waits for the agent.
+    If it waits, the agent does not wait for the client's answer, because that answer waits for the agent.
     """
     try:
         return await _steered(daemon, session_id, taken, seconds, left)
@@ -166,7 +167,7 @@ async def _steered(
 
 
 async def _is_waiting(node: Node, session_id: SessionId, prompt_id: PromptId) -> bool:
-    """Whether a prompt has not started; also one that ended without."""
+    """Return whether a prompt has not started; also true for one that ended without a start."""
     turn = find_turn((await node.peek(session_id)).state, prompt_id)
     if turn is not None:
         return turn.state is TurnState.QUEUED
@@ -175,7 +176,7 @@ async def _is_waiting(node: Node, session_id: SessionId, prompt_id: PromptId) ->
 
 
 def digest(prompt: Any, meta: dict[str, Any] | None, when_busy: WhenBusy) -> str:
-    """What makes two prompts the same: not the order of members, and not the trace of the request."""
+    """Return a digest that equal prompts share. The order of members and the trace of the request do not count."""
     meta = {name: value for name, value in (meta or {}).items() if name not in {"traceparent", "tracestate"}}
     same = {"prompt": prompt, "whenBusy": when_busy, "_meta": meta}
     return hashlib.sha256(msgspec.json.encode(same, order="sorted")).hexdigest()
@@ -189,9 +190,9 @@ async def wait_for(
     seconds: float,
     left: Callable[[], Awaitable[object]],
 ) -> Found | None:
-    """The first event of one of `kinds` about this prompt.
+    """Wait for the first event of one of `kinds` about this prompt.
 
-    None when the time is over, the daemon stops, or `left` returns: then whoever wanted to know is gone.
+    Returns `None` on timeout, when the daemon stops, or when `left` returns because the caller has disconnected.
     """
     found: Found | None = None
     async with anyio.create_task_group() as tasks:
@@ -209,18 +210,18 @@ async def wait_for(
 
 
 async def _find(node: Node, session_id: SessionId, taken: Taken, kinds: tuple[type[Found], ...]) -> Found | None:
-    begins = tuple(stored_prefix(kind, any_version=True) for kind in kinds)
+    begins = tuple(stored_prefix(kind) for kind in kinds)
     try:
         async with aclosing(node.follow(session_id, taken.position)) as pages:
             async for page in pages:
                 for body in page.frames:
-                    # Nearly all events are updates; those need no decoding to be known as something else.
+                    # Nearly all events are updates, which can be told apart without decoding.
                     if not body.startswith(begins):
                         continue
                     event = decode(body)
                     if isinstance(event, kinds) and event.prompt_id == taken.prompt_id:
                         return event
     except TurnwireError:
-        # The prompt is accepted all the same; its client can follow it from there.
+        # The prompt stays accepted; its client can follow it from there.
         return None
     return None

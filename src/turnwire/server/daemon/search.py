@@ -1,573 +1,418 @@
-"""Search: which sessions have given words in what was said, in their title or their directory, and where.
-
-Takes the log and the views folded from it; keeps the text index behind them. Never in the way of a session: what
-happens is only noted here, and read from the log some time later, as every other reader does.
+"""Search: find sessions by the text of their messages and tool calls, by title and by directory.
 
 Theory of operation
 -------------------
-The hard parts are a daemon that dies between a fact and its place in the index, and a log that is written faster
-than it is indexed. The strategy is that of the webhooks: there is no queue. The index keeps a cursor for each
-session, written with the texts up to there; what is in memory is only which sessions may be behind. That is heard
-from the node, and found again at the start by comparing every cursor with its head. A round looks at all that were
-noted meanwhile, so a busy session costs one look a round, however much it says.
+A session is indexed at the end of a turn. The node calls `take` with new events, which only marks the session as
+pending; a worker then reads the events after the session's cursor in the text index and stores the texts with the
+new cursor in one transaction. So there is no queue to lose: at the start, and when another node may have appended
+unnoticed, the cursors are compared with the log, and sessions that differ are pending.
 
-Turns come first: a round begins when nothing has happened for a moment, or when much waits. Whoever searches is not
-to know of it, so a search lets a round begin at once and waits for its end, unless that takes too long. It does not
-wait for what the index lacked when the daemon started: that may be everything.
+The worker waits a moment first, so that it does not compete with a busy session. A search does not wait for the
+worker: it indexes pending sessions itself, up to `CATCH_UP_S`. Newest first, because a full rebuild may be pending.
 
-Where nodes share the log, each has an index of all of it. Of sessions elsewhere it hears by the bell; what it may
-have missed it finds as at the start.
-
-Texts are items of the session's view, so a message is one text, however many chunks it came in. An item that
-changed behind the cursor is written again.
-
-    S1  What the log holds is found; also over SIGKILL, and after a while for a log that had no index.
-    S2  A session that was deleted is not found, nor what was said in another one that had its id.
-    S3  A title or a directory is found at once: sessions that may be behind are candidates; their entry decides.
-    S4  Thoughts, and what tools give out, are not searched.
+Texts are items of the session's view, so a message is one text, however many chunks it came in. Thoughts and tool
+output are not indexed. Pending sessions count as candidates by name, so a new title is found at once.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import sqlite3
-import unicodedata
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from itertools import islice
+from itertools import pairwise
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 import anyio
 from msgspec import Struct
 
-from turnwire.core import events as ev
-from turnwire.core.codec import STORED_UPDATE, stored_prefix
-from turnwire.core.view import AnyItem, Message, MessageRole, ToolCall, View
-from turnwire.core.view.transcript import Transcript, join_text
+from turnwire.clock import Clock
 from turnwire.errors import LogError, PositionLost, SessionNotFound, TurnwireError
 from turnwire.ids import ChildId, Epoch, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead
-from turnwire.runtime.clock import Clock
+from turnwire.projections.view import AnyItem, Message, MessageRole, ToolCall, View
+from turnwire.projections.view.transcript import Transcript, join_text
 from turnwire.runtime.folds import KeptViews
-from turnwire.server.daemon.text_index import Cursor, Text, TextIndex
+from turnwire.server.daemon import text_index
+from turnwire.server.daemon.text_index import MARK, SNIPPET_CHARACTERS, UNMARK, Cursor, Text, TextIndex
+from turnwire.session import events as ev
+from turnwire.session.codec import STORED_UPDATE, stored_prefix
 
 logger = logging.getLogger(__name__)
 
-QUIET_S: Final = 1.0
-"""For how long nothing has happened before a round begins by itself."""
-WAITING_S: Final = 30.0
-"""How long a round waits for that at most."""
+PAUSE_S: Final = 1.0
+"""The worker waits this long before it indexes, and indexes a busy session at most this often."""
 CATCH_UP_S: Final = 2.0
-"""How long a search waits for a round: what the round has not read by then is not found."""
+"""Longest time that a search spends on indexing before it looks."""
 FAILED_S: Final = 30.0
-"""Before the index is tried again that could not be written, such as on a full disk."""
-MOST_MATCHES: Final = 3
-"""Of one session."""
-SNIPPET: Final = 160
-"""Characters of a text that are shown, about."""
-BEFORE: Final = 40
-"""Of them before the first word."""
-MOST_PLACES: Final = 1000
-"""Of the words in one text, among which the best part is sought."""
+"""Wait before an index that failed is built again, such as on a full disk."""
+MAX_MATCHES: Final = 3
+"""Matches that are shown of one session."""
 _SLICE: Final = 256
-"""Items that are looked at before others get a turn: a millisecond or two."""
-_UNNUMBERED: Final = 1 << 31
-"""Places of items that do not know their event, because an older version kept their view."""
-
-_CHILD_PLACES: Final = 22
-"""Bits of such a place in a child session."""
-SPOKEN: Final = 8192
-"""Updates of a running turn after which it is read although nothing else happens."""
-MUCH: Final = 32 * SPOKEN
-"""Events of all sessions after which a round begins although they go on: a burst is over sooner."""
+"""Items that are read before other tasks run: about two milliseconds."""
 
 Role: TypeAlias = Literal["user", "agent", "tool"]
 
 
 class Match(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Where the words of a search are in what was said."""
+    """A place in a message or title where the words of a search were found."""
 
     role: Role
-    """Whose words they are: a user's or the agent's, or the title of a tool call."""
+    """The author of the text: `user` or the agent, or the title of a tool call."""
     snippet: str
     marks: list[tuple[int, int]]
-    """Where in the snippet each word begins and ends, counted in UTF-16 units as JavaScript does."""
+    """Start and end of each matching word in the snippet, counted in UTF-16 units as in JavaScript."""
     event_id: int | None = None
-    """The event that it began with."""
+    """The first event of the text."""
     prompt_id: PromptId | None = None
-    """The turn in which it was said."""
+    """The turn of the text."""
     child_id: ChildId | None = None
-    """The child session in which it was said."""
+    """The child session of the text."""
 
 
 class Candidates(NamedTuple):
-    """Which sessions a search may find."""
+    """Sessions that a search may find."""
 
     said: set[SessionId]
-    """The words were said in them."""
+    """Sessions with the words in a message or tool call."""
     named: set[SessionId]
-    """They are in their names, or may be: the entry decides."""
+    """Sessions that have the words in their title or directory, or may have them: the entry decides."""
 
 
 class Search:
-    """The words of all sessions of a daemon."""
+    """The text index of a daemon, and the sessions that are not indexed yet."""
 
-    def __init__(self, index: TextIndex | None, log: EventLog, clock: Clock, limits: Limits) -> None:
-        """Without an index it finds nothing."""
+    def __init__(
+        self, index: TextIndex | None, path: Path | None, log: EventLog, clock: Clock, limits: Limits
+    ) -> None:
         self._index = index
+        """`None` without FTS5: then only titles and directories are found."""
+        self._path = path
         self._log = log
         self._clock = clock
         self._limits = limits
-        self._behind: dict[SessionId, int] = {}
-        """Sessions of which something may not be in the index, and how often that was noted."""
-        self._fresh: set[SessionId] = set()
-        """Those of them to which something has happened since the last round began."""
-        self._events = 0
-        """What happened to them."""
-        self._spoken: dict[SessionId, int] = {}
-        """Updates of running turns since something was noted."""
-        self._is_running = False
-        self._begun = self._ended = 0
-        """Rounds."""
-        self._has_missed = False
-        """Sessions may have grown on other nodes, unheard."""
-        self._news = anyio.Event()
-        self._due = anyio.Event()
-        """A round shall begin now."""
-        self._moved = anyio.Event()
-        """A round has ended, or has read a session."""
+        self._views: KeptViews | None = None
+        self._pending: dict[SessionId, bool] = {}
+        """Sessions to index, the newest last, and whether each is in use."""
+        self._current: set[SessionId] = set()
+        """The session that is being indexed, if any."""
+        self._must_compare = False
+        """True if sessions may have changed without a call of `take`."""
+        self._has_failed = False
+        self._work = anyio.Event()
+        self._indexing = anyio.Lock()
 
     @property
     def is_on(self) -> bool:
-        """Whether what was said is found."""
+        """Return whether messages are found, not only titles."""
         return self._index is not None
 
+    # -- what happens --------------------------------------------------------------------------------------
+
     def take(self, session_id: SessionId, events: Sequence[ev.AnyEvent]) -> None:
-        """A session has new events. A node's `watch`; what a running turn says waits for anything else."""
-        if self._index is None:
-            return
-        spoken = self._spoken.pop(session_id, 0) + len(events)
-        if spoken < SPOKEN and all(map(_is_speech, events)):
-            self._spoken[session_id] = spoken
-            return
-        self._note(session_id)
-        self._fresh.add(session_id)
-        self._events += spoken
-        if self._events >= MUCH:
-            self._due.set()
+        """Mark the session as pending if a turn has ended, or something happened outside of turns."""
+        if any(map(_ends_turn, events)):
+            self._mark(session_id)
 
     def grown(self, heads: Mapping[SessionId, int]) -> None:
-        """Other nodes have appended to these sessions, or deleted them. A `HeadListener` of the bell."""
-        if self._index is not None:
-            for session_id in heads:
-                self._note(session_id)
-            self._fresh.update(heads)
-            self._events += len(heads)
+        """Mark sessions to which other nodes have appended. Part of `HeadListener`."""
+        for session_id in heads:
+            self._mark(session_id)
 
     def missed(self) -> None:
-        """They may have, unheard."""
-        self._has_missed = self._index is not None
-        self._news.set()
+        """Compare all sessions: notifications of other nodes were lost. Part of `HeadListener`."""
+        self._must_compare = True
+        self._work.set()
 
-    async def begin(self) -> None:
-        """Forget what the log does not have, and note what the index does not. Raises `LogError`."""
-        if self._index is None:
-            return
-        lost = dict(self._index.cursors)
-        after: SessionId | None = None
-        while heads := await self._log.sessions(after=after):
-            for head in heads:
-                cursor = self._index.cursors.get(head.session_id)
-                # A log that was restored, or lost its end with the power, is read anew.
-                if cursor is not None and cursor.epoch == head.epoch and cursor.offset <= head.head:
-                    del lost[head.session_id]
-                if cursor is None or cursor.offset != head.head or cursor.epoch != head.epoch:
-                    self._note(head.session_id)
-            after = heads[-1].session_id
-            await anyio.lowlevel.checkpoint()
-        for session_id in lost:
-            await self._forget(session_id)
-
-    async def run(self, views: KeptViews) -> None:
-        """Index what happens, for ever."""
-        index = self._index
-        if index is None:
-            return
-        self._is_running = True
-        while True:
-            while not (self._behind or self._has_missed or index.is_damaged):
-                self._news = anyio.Event()
-                await self._news.wait()
-            try:
-                if index.is_damaged:
-                    await index.renew()
-                    await self.begin()
-                await self._find_missed()
-                if len(self._behind) == len(self._fresh):
-                    await self._pause()
-                await self._round(index, views)
-            except sqlite3.Error as error:
-                self._failed("the text index cannot be written; it is tried again", error)
-                await self._clock.sleep(0 if index.is_damaged else FAILED_S)
-
-    async def _find_missed(self) -> None:
-        if self._has_missed:
-            self._has_missed = False
-            try:
-                await self.begin()
-            except LogError:
-                self._has_missed = True
-                await self._clock.sleep(QUIET_S)
-
-    async def settled(self) -> None:
-        """Return once nothing that has happened is missing in the index."""
-        while self._behind or self._has_missed:
-            if self._fresh:
-                self._due.set()
-            await self._moved.wait()
+    def _mark(self, session_id: SessionId, *, in_use: bool = True) -> None:
+        if self._index is not None:
+            self._pending[session_id] = self._pending.pop(session_id, False) or in_use
+            self._work.set()
 
     async def forget(self, session_id: SessionId) -> None:
-        """A session was deleted from the log."""
-        self._behind.pop(session_id, None)
-        self._fresh.discard(session_id)
-        await self._forget(session_id)
-
-    # -- asking --------------------------------------------------------------------------------------------
-
-    async def candidates(self, words: Sequence[str]) -> Candidates | None:
-        """The sessions that may have the words. None if all of them may."""
-        if self._index is None:
-            return None
-        with anyio.move_on_after(CATCH_UP_S):
-            await self._catch_up()
-        small = [each.casefold() for each in words]
-        named = {name for name, each in self._index.cursors.items() if all(word in each.names for word in small)}
-        try:
-            said = await self._index.find(words)
-        except sqlite3.Error as error:
-            self._failed("the text index cannot be read; titles and directories are searched", error)
-            return None
-        return Candidates(said, named.union(self._behind))
-
-    def epoch_of(self, session_id: SessionId) -> Epoch | None:
-        """The life of the log whose words are known."""
-        cursor = None if self._index is None else self._index.cursors.get(session_id)
-        return None if cursor is None else cursor.epoch
-
-    async def matches(self, words: Sequence[str], among: Collection[SessionId]) -> dict[SessionId, list[Match]]:
-        """Where the words were said in each of these sessions, the newest first."""
-        if self._index is None or not among:
-            return {}
-        try:
-            found = await self._index.texts(words, among, MOST_MATCHES)
-        except sqlite3.Error as error:
-            self._failed("the text index cannot be read; where the words are is not told", error)
-            return {}
-        return await anyio.to_thread.run_sync(_matches, found, words)
-
-    def _failed(self, words: str, error: sqlite3.Error) -> None:
-        logger.warning(words, extra={"event": "text_index", "reason": type(error).__name__})
-        self._news.set()  # it may be damaged
-
-    # -- rounds --------------------------------------------------------------------------------------------
-
-    async def _pause(self) -> None:
-        """Return when nothing has happened for a moment, when it is time or when a round is wanted."""
-        since = self._clock.monotonic()
-        async with anyio.create_task_group() as tasks:
-
-            async def wait() -> None:
-                seen = -1
-                while seen != self._events and self._clock.monotonic() - since < WAITING_S:
-                    seen = self._events
-                    await self._clock.sleep(QUIET_S)
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(wait)
-            await self._due.wait()
-            tasks.cancel_scope.cancel()
-
-    async def _round(self, index: TextIndex, views: KeptViews) -> None:
-        """Index what has happened, and after it, one by one, what was lacking before. Raises `sqlite3.Error`."""
-        self._begun += 1
-        self._due = anyio.Event()
-        self._events = 0
-        fresh, self._fresh = self._fresh, set()
-        try:
-            for session_id in list(fresh):
-                await self._index_session(index, session_id, views)
-                fresh.remove(session_id)
-        finally:
-            self._fresh |= fresh
-        self._ended = self._begun
-        self._tell()
-        for session_id in [each for each in self._behind if each not in self._fresh]:
-            if self._due.is_set():
-                return
-            was_kept = views.has(session_id)
-            await self._index_session(index, session_id, views)
-            if not was_kept:
-                # There may be thousands; to look through so many for garbage would hold the loop for long.
-                views.forget(session_id)
-            self._tell()
-
-    def _tell(self) -> None:
-        self._moved.set()
-        self._moved = anyio.Event()
-
-    async def _catch_up(self) -> None:
-        """Return once what had happened before this call is in the index; at once if nobody reads yet."""
-        wanted = self._begun + bool(self._fresh)
-        while self._is_running and self._ended < wanted:
-            if self._begun < wanted:
-                self._due.set()
-            await self._moved.wait()
-
-    # -- one session ---------------------------------------------------------------------------------------
-
-    def _note(self, session_id: SessionId) -> None:
-        self._behind[session_id] = self._behind.get(session_id, 0) + 1
-        self._news.set()
-
-    async def _index_session(self, index: TextIndex, session_id: SessionId, views: KeptViews) -> None:
-        """Read on from the cursor. Raises `sqlite3.Error`; then it is still to be done."""
-        noted = self._behind.get(session_id)
-        try:
-            await self._read_on(index, session_id, views)
-            # It may have been deleted, or made again, while this was written.
-            if (await self._log.head(session_id)).epoch != self.epoch_of(session_id):
-                return
-        except SessionNotFound:
-            await self.forget(session_id)
-        except TurnwireError as error:
-            extra = {"event": "text_index", "session": session_id, "code": error.code}
-            logger.warning("what was said in a session cannot be read for the search", extra=extra)
-        if self._behind.get(session_id) == noted:
-            self._behind.pop(session_id, None)
-
-    async def _read_on(self, index: TextIndex, session_id: SessionId, views: KeptViews) -> None:
-        head = await self._log.head(session_id)
-        cursor = index.cursors.get(session_id)
-        if cursor is not None and cursor.epoch != head.epoch:
-            cursor = None  # another session has its id now
-        if cursor is not None and not await self._tells(cursor, head):
-            await index.write(session_id, head.epoch, head.head, cursor.names, ())
-            return
-        view, epoch = await views.newest(session_id)
-        offset, names = view.offset, _names(view)
-        after = 0 if cursor is None else cursor.offset
-        # Others fold the view on meanwhile: what is in memory now is taken, and what they change comes again.
-        newest, pages = list(_in_memory(view)), list(_pages(view, after))
-        for each in pages:
-            found = await views.read(session_id, partial(_on_page, each))
-            await index.write(session_id, epoch, after, names, await _texts(found, after))
-        await index.write(session_id, epoch, offset, names, await _texts(newest, after))
-
-    async def _tells(self, cursor: Cursor, head: SessionHead) -> bool:
-        """Whether an event behind the cursor may change a text or a name."""
-        limits, offset = self._limits, cursor.offset
-        while offset < head.head:
-            try:
-                page = await self._log.read(
-                    head.session_id,
-                    Position(head.epoch, offset),
-                    max_events=limits.page_events,
-                    max_bytes=limits.page_bytes,
-                )
-            except PositionLost:
-                return True  # it was trimmed; the view knows more
-            if any(_may_tell(each.body) for each in page):
-                return True
-            offset = page[-1].offset
-        return False
-
-    async def _forget(self, session_id: SessionId) -> None:
+        """Remove a session that was deleted from the log."""
+        self._pending.pop(session_id, None)
         if self._index is None:
             return
         try:
             await self._index.forget(session_id)
         except sqlite3.Error as error:
-            # Its id and epoch are of no session of the log: nobody is shown it, and the next start tries again.
-            extra = {"event": "text_index", "session": session_id, "reason": type(error).__name__}
-            logger.warning("what was said in a deleted session is still in the text index", extra=extra)
+            # No session of the log has its epoch, so it is never shown.
+            self._failed(error)
+
+    # -- asking --------------------------------------------------------------------------------------------
+
+    async def candidates(self, words: Sequence[str]) -> Candidates | None:
+        """Return the sessions that may have the words, or `None` if every session may."""
+        if self._index is None:
+            return None
+        try:
+            with anyio.move_on_after(CATCH_UP_S):
+                await self.catch_up()
+            said = await self._index.find(words)
+        except LogError:
+            return None  # the worker tries again
+        except sqlite3.Error as error:
+            self._failed(error)
+            return None
+        small = [each.casefold() for each in words]
+        named = {name for name, each in self._index.cursors.items() if all(word in each.names for word in small)}
+        return Candidates(said, named.union(self._pending, self._current))
+
+    def epoch_of(self, session_id: SessionId) -> Epoch | None:
+        """Return the epoch of the log whose texts are indexed under this session id."""
+        cursor = None if self._index is None else self._index.cursors.get(session_id)
+        return None if cursor is None else cursor.epoch
+
+    async def matches(self, words: Sequence[str], among: Collection[SessionId]) -> dict[SessionId, list[Match]]:
+        """Return the matches of the words in each of these sessions, the newest first."""
+        if self._index is None:
+            return {}
+        try:
+            return {
+                each: [_match(text) for text in await self._index.matches(words, each, MAX_MATCHES)]
+                for each in among
+            }
+        except sqlite3.Error as error:
+            self._failed(error)
+            return {}
+
+    # -- indexing ------------------------------------------------------------------------------------------
+
+    async def run(self, views: KeptViews) -> None:
+        """Index pending sessions until cancelled."""
+        self._views = views
+        self._work.set()
+        while self._index is not None:
+            await self._work.wait()
+            await self._clock.sleep(PAUSE_S)
+            self._work = anyio.Event()
+            try:
+                await self.catch_up()
+            except LogError:
+                self._work.set()
+            except sqlite3.Error as error:
+                self._failed(error)
+            if self._has_failed:
+                await self._clock.sleep(FAILED_S)
+                await self._rebuild()
+
+    async def catch_up(self) -> None:
+        """Index everything that is pending. Does nothing before `run`. Raises `sqlite3.Error`, `LogError`."""
+        async with self._indexing:
+            while self._index is not None and self._views is not None:
+                if self._must_compare:
+                    await self.compare()
+                    self._must_compare = False
+                if not self._pending:
+                    return
+                session_id, in_use = self._pending.popitem()
+                self._current.add(session_id)
+                try:
+                    await self._index_session(self._index, session_id, self._views)
+                except BaseException:
+                    self._mark(session_id, in_use=in_use)
+                    raise
+                finally:
+                    self._current.clear()
+                if not in_use:
+                    # After a start there may be thousands, and no client has asked for them.
+                    self._views.forget(session_id)
+
+    async def compare(self) -> None:
+        """Mark sessions that are not indexed up to their head; remove those that the log does not have.
+
+        Runs at the start before anything is appended: it finds logs that are shorter than their cursor.
+        """
+        index = self._index
+        if index is None:
+            return
+        gone = set(index.cursors)
+        after: SessionId | None = None
+        while heads := await self._log.sessions(after=after):
+            for head in heads:
+                cursor = index.cursors.get(head.session_id)
+                # A log that was restored from a backup, or lost its end in a power cut, is indexed from scratch.
+                if cursor is not None and cursor.epoch == head.epoch and cursor.offset <= head.head:
+                    gone.discard(head.session_id)
+                if cursor is None or (cursor.epoch, cursor.offset) != (head.epoch, head.head):
+                    self._mark(head.session_id, in_use=self._views is not None and self._views.has(head.session_id))
+            after = heads[-1].session_id
+            await anyio.lowlevel.checkpoint()
+        for session_id in gone:
+            await index.forget(session_id)
+
+    async def _index_session(self, index: TextIndex, session_id: SessionId, views: KeptViews) -> None:
+        try:
+            await self._read_on(index, session_id, views)
+            # It may have been deleted, and created again, in the meantime.
+            if (await self._log.head(session_id)).epoch != self.epoch_of(session_id):
+                self._mark(session_id)
+        except SessionNotFound:
+            await index.forget(session_id)
+        except TurnwireError as error:
+            extra = {"event": "text_index", "session": session_id, "code": error.code}
+            logger.warning("a session cannot be read for the search", extra=extra)
+
+    async def _read_on(self, index: TextIndex, session_id: SessionId, views: KeptViews) -> None:
+        head = await self._log.head(session_id)
+        cursor = index.cursors.get(session_id)
+        if cursor is not None and cursor.epoch != head.epoch:
+            await index.forget(session_id)
+            cursor = None
+        if cursor is not None and not await self._has_text(cursor, head):
+            await index.save(session_id, head.epoch, head.head, cursor.names, ())
+            return
+        view, epoch = await views.newest(session_id)
+        offset, names = view.offset, f"{view.session.title or ''}\n{view.session.cwd}".casefold()
+        after = 0 if cursor is None else cursor.offset
+        # The view grows in the meantime: read the part in memory first. Later changes are marked again.
+        newest, pages = list(_in_memory(view)), list(_pages(view, after))
+        for each in pages:
+            found = await views.read(session_id, partial(_on_page, each))
+            await index.save(session_id, epoch, after, names, await _texts(found, after))
+        await index.save(session_id, epoch, offset, names, await _texts(newest, after))
+
+    async def _has_text(self, cursor: Cursor, head: SessionHead) -> bool:
+        """Return whether an event after the cursor may change a text or a name. If not, no fold is needed."""
+        limits, offset = self._limits, cursor.offset
+        while offset < head.head:
+            at = Position(head.epoch, offset)
+            try:
+                page = await self._log.read(
+                    head.session_id, at, max_events=limits.page_events, max_bytes=limits.page_bytes
+                )
+            except PositionLost:
+                return True  # trimmed; the view knows more
+            if any(each.body.startswith(_TEXT_EVENTS) for each in page):
+                return True
+            offset = page[-1].offset
+        return False
+
+    def _failed(self, error: Exception) -> None:
+        logger.warning(
+            "the text index failed; it is built again, and meanwhile search finds titles and directories",
+            extra={"event": "text_index", "reason": type(error).__name__},
+        )
+        self._has_failed = True
+        self._work.set()
+
+    async def _rebuild(self) -> None:
+        async with self._indexing:
+            if self._index is not None:
+                await self._index.aclose()
+                text_index.remove(self._path)
+            self._index = await TextIndex.open(self._path)
+            self._has_failed = False
+            self.missed()
+
+    async def aclose(self) -> None:
+        if self._index is not None:
+            with anyio.CancelScope(shield=True):
+                await self._index.aclose()
 
 
 @asynccontextmanager
 async def open_search(path: Path | None, log: EventLog, clock: Clock, limits: Limits) -> AsyncGenerator[Search]:
-    """The search over a log, whose index is in this file, or in memory. Raises `LogError`."""
-    index = await TextIndex.open(path)
+    """Open the search over a log, with its index in a file, or in memory if `path` is None. Raises `LogError`."""
+    search = Search(await TextIndex.open(path), path, log, clock, limits)
     try:
-        search = Search(index, log, clock, limits)
-        await search.begin()
+        await search.compare()
         yield search
     finally:
-        if index is not None:
-            await index.aclose()
+        await search.aclose()
 
 
-# -- what is text --------------------------------------------------------------------------------------------
+# -- texts ---------------------------------------------------------------------------------------------------
 
-_NAMES_SESSION: Final = "session_info_update"
-_KINDS: Final = (b'_message"', b'_message_chunk"', b'"tool_call', f'"{_NAMES_SESSION}"'.encode())
-_TELLING: Final = tuple(
-    stored_prefix(each, any_version=True)
-    for each in (ev.SessionCreated, ev.SessionRenamed, ev.UserMessage, ev.PermissionRequested)
+_ENDS: Final = (ev.TurnCompleted, ev.TurnFailed, ev.SessionCreated, ev.SessionRenamed)
+_TEXT_EVENTS: Final = (
+    STORED_UPDATE,
+    *map(stored_prefix, (ev.SessionCreated, ev.SessionRenamed, ev.UserMessage, ev.PermissionRequested)),
 )
-_HEAD_BYTES: Final = 128
-"""Where the kind of a stored update is, at the latest."""
 
 
-def _is_speech(event: ev.AnyEvent) -> bool:
-    """Whether it is one of the many updates of a running turn."""
-    return isinstance(event, ev.SessionUpdated) and event.prompt_id is not None and event.kind != _NAMES_SESSION
+def _ends_turn(event: ev.AnyEvent) -> bool:
+    return isinstance(event, _ENDS) or (isinstance(event, ev.SessionUpdated) and event.prompt_id is None)
 
 
-def _may_tell(body: bytes) -> bool:
-    if body.startswith(STORED_UPDATE):
-        return any(each in body[:_HEAD_BYTES] for each in _KINDS)
-    return body.startswith(_TELLING)
-
-
-def _names(view: View) -> str:
-    return f"{view.session.title or ''}\n{view.session.cwd}".casefold()
-
-
-class _Placed(NamedTuple):
-    """An item of a session, or of one of its children."""
-
-    place: int
+class _Found(NamedTuple):
     item: AnyItem
     child_id: ChildId | None
 
 
-async def _texts(items: Iterable[_Placed], after: int) -> list[Text]:
-    """What is text among items and changed after an event; after none it is all of it."""
-    found: list[Text] = []
-    for number, (place, item, child_id) in enumerate(items, 1):
+async def _texts(found: Sequence[_Found], after: int) -> list[Text]:
+    """Return the texts among items that changed after an event."""
+    texts: list[Text] = []
+    for number, (item, child_id) in enumerate(found, 1):
         if number % _SLICE == 0:
             await anyio.lowlevel.checkpoint()
-        if not after or item.last_event_id > after:
-            role, text = _text(item)
-            if role is not None:
-                found.append(Text(item.first_event_id or _UNNUMBERED + place, text, role, item.prompt_id, child_id))
-    return found
+        if item.last_event_id <= after:
+            continue
+        if isinstance(item, ToolCall):
+            texts.append(Text(item.first_event_id, item.title or "", "tool", item.prompt_id, child_id))
+        elif isinstance(item, Message) and item.role is not MessageRole.THOUGHT:
+            role = "user" if item.role is MessageRole.USER else "agent"
+            texts.append(Text(item.first_event_id, join_text(item.content), role, item.prompt_id, child_id))
+    return texts
 
 
-def _transcripts(view: View) -> Iterator[tuple[ChildId | None, Transcript, int]]:
-    """Each transcript, and the place of its first item among all of those without a number."""
-    yield None, view.transcript, 1
-    for number, (child_id, child) in enumerate(view.children.items(), 1):
-        yield child_id, child.view.transcript, number << _CHILD_PLACES
+def _transcripts(view: View) -> Iterator[tuple[ChildId | None, Transcript]]:
+    yield None, view.transcript
+    for child_id, child in view.children.items():
+        yield child_id, child.view.transcript
 
 
-def _in_memory(view: View) -> Iterator[_Placed]:
-    for child_id, transcript, start in _transcripts(view):
-        for place, item in enumerate(transcript.items, start + transcript.past.end):
-            yield _Placed(place, item, child_id)
+def _in_memory(view: View) -> Iterator[_Found]:
+    for child_id, transcript in _transcripts(view):
+        for item in transcript.items:
+            yield _Found(item, child_id)
 
 
 def _pages(view: View, after: int) -> Iterator[tuple[ChildId | None, int]]:
-    """The pages on which something may have changed after an event."""
-    for child_id, transcript, _ in _transcripts(view):
+    """Return the stored pages that may have changed after an event."""
+    for child_id, transcript in _transcripts(view):
         for number, offset in enumerate(transcript.past.known.offsets):
             if offset > after:
                 yield child_id, number
 
 
-def _on_page(wanted: tuple[ChildId | None, int], view: View) -> list[_Placed]:
-    for child_id, transcript, start in _transcripts(view):
+def _on_page(wanted: tuple[ChildId | None, int], view: View) -> list[_Found]:
+    for child_id, transcript in _transcripts(view):
         if child_id == wanted[0]:
-            first = transcript.past.known.firsts[wanted[1]] + start
             transcript.settle()
-            return [
-                _Placed(place, item, child_id) for place, item in enumerate(transcript.past.page(wanted[1]), first)
-            ]
+            return [_Found(item, child_id) for item in transcript.past.page(wanted[1])]
     return []
 
 
-def _text(item: AnyItem) -> tuple[Role | None, str]:
-    if isinstance(item, ToolCall):
-        return "tool", item.title or ""
-    if isinstance(item, Message) and item.role is not MessageRole.THOUGHT:
-        return ("user" if item.role is MessageRole.USER else "agent"), join_text(item.content)
-    return None, ""
-
-
-# -- where the words are -------------------------------------------------------------------------------------
-
-_WORD: Final = re.compile(r"(?:[^\W_]|[\u0300-\u036f])+")
-"""As the index parts a text."""
-
-
-def fold(word: str) -> str:
-    """A word as the index compares it: in small letters, without accents."""
-    if word.isascii():
-        return word.lower()
-    parts = unicodedata.normalize("NFD", word.lower())
-    return "".join(each for each in parts if not unicodedata.combining(each))
-
-
-def _matches(found: dict[SessionId, list[Text]], words: Sequence[str]) -> dict[SessionId, list[Match]]:
-    return {name: [_match(each, words) for each in texts] for name, texts in found.items()}
-
-
-def _match(found: Text, words: Sequence[str]) -> Match:
-    shown, marks = snippet(found.text, words)
-    role: Role = "user" if found.role == "user" else "agent" if found.role == "agent" else "tool"
+def _match(found: Text) -> Match:
+    snippet, marks = unmarked(found.text)
     return Match(
-        role=role,
-        snippet=shown,
+        role=cast("Role", found.role),
+        snippet=snippet,
         marks=marks,
-        event_id=found.place if found.place < _UNNUMBERED else None,
+        event_id=found.event_id,
         prompt_id=found.prompt_id,
         child_id=found.child_id,
     )
 
 
-def snippet(text: str, words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """The part of a text with the most of the words, on one line, and where in it they are."""
-    parts = [[fold(each) for each in _WORD.findall(word)] for word in words]
-    wanted = {each for part in parts for each in part}
-    beginning = parts[-1][-1] if parts and parts[-1] else None
-    places = list(islice(_places(text, wanted, beginning), MOST_PLACES))
-    start = 0
-    if places:
-        best = max(range(len(places)), key=lambda number: (_near(places, number), -number))
-        start = max(0, places[best][0] - BEFORE)
-    if start:
-        # Not in the middle of a word, unless it is a long one.
-        space = text.find(" ", start, start + BEFORE)
-        start = space + 1 if space >= 0 else start
-    end = min(len(text), start + SNIPPET)
-    line = " ".join(text[start:end].split())
-    shown = f"{'…' if start else ''}{line}{'…' if end < len(text) else ''}"
-    return shown, [(_units(shown[:at]), _units(shown[:to])) for at, to, _ in _places(shown, wanted, beginning)]
+def unmarked(marked: str) -> tuple[str, list[tuple[int, int]]]:
+    """Return a snippet on one line without marks, and where they were in UTF-16 units."""
+    line = " ".join(marked.split())
+    first = line.find(MARK)
+    if first > SNIPPET_CHARACTERS // 2:
+        line = "…" + line[first - SNIPPET_CHARACTERS // 2 :]
+    parts = [""]
+    for each in line.replace(UNMARK, MARK).split(MARK):
+        parts.append(each[: max(0, SNIPPET_CHARACTERS - sum(map(len, parts)))])
+    ends = [_utf16_units("".join(parts[:number])) for number in range(1, len(parts) + 1)]
+    # Parts alternate: plain text, then a match.
+    return "".join(parts), [(start, end) for start, end in list(pairwise(ends))[1::2] if end > start]
 
 
-def _places(text: str, wanted: set[str], beginning: str | None) -> Iterator[tuple[int, int, str]]:
-    """Where each of the words begins and ends."""
-    for found in _WORD.finditer(text):
-        word = fold(found[0])
-        if word in wanted:
-            yield found.start(), found.end(), word
-        elif beginning is not None and word.startswith(beginning):
-            yield found.start(), found.end(), beginning
-
-
-def _near(places: Sequence[tuple[int, int, str]], number: int) -> int:
-    """How many of the words are within one snippet that begins with this place."""
-    last = places[number][0] + SNIPPET - BEFORE
-    near: set[str] = set()
-    for _, end, word in islice(places, number, None):
-        if end > last:
-            break
-        near.add(word)
-    return len(near)
-
-
-def _units(text: str) -> int:
+def _utf16_units(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -1,9 +1,9 @@
-"""The sessions of a daemon as a list: name, directory, age and standing, without opening each of them.
+"""The list of a daemon's sessions: name, directory, age and state, without opening each session.
 
-Entries come in the order of the session ids, a page at a time. What the log knows of a session is folded from the
-few events that tell of names, clients and agents, and remembered; what it does now is asked of the session, if it
-is in memory, or of its shadow, if another node has it and the log says that something is open there: any other one
-has no turn. Never folds a transcript, and never loads a session.
+Entries are in the order of the session ids, in pages. The part of an entry that the log knows is folded from the
+few events about names, clients and agents, and cached. Its current state comes from the session if it is in memory,
+or from its shadow if another node owns it and the log shows an open item: every other session has no turn. Never
+folds a transcript, and never loads a session.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwire.core import events as ev
-from turnwire.core.codec import STORED_UPDATE, decode, stored_prefix
-from turnwire.core.state import NOTHING, Phase, SessionState
-from turnwire.core.view import PAGED_VERSION, VIEW_VERSION, Latest, Session, View
-from turnwire.core.view.transcript import Speaker
-from turnwire.core.view.view import StoredView
 from turnwire.errors import PositionLost, SessionNotFound, TurnwireError
 from turnwire.ids import AgentName, ClientId, Epoch, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead
 from turnwire.log.bell import SharedLog
+from turnwire.projections.view import PAGED_VERSION, VIEW_VERSION, Latest, Session, View
+from turnwire.projections.view.transcript import Speaker
+from turnwire.projections.view.view import StoredView
 from turnwire.runtime.folds import VIEW, KeptViews
 from turnwire.runtime.node import Node
 from turnwire.server.access.identity import Identity
 from turnwire.server.daemon.search import Candidates, Match, Search
+from turnwire.session import events as ev
+from turnwire.session.codec import STORED_UPDATE, decode, stored_prefix
+from turnwire.session.state import NOTHING, Phase, SessionState
 
 MOST_LOOKED_AT = 1000
-"""Sessions that one page looks at; a page that found too few says where to go on."""
+"""Sessions that one page examines; a page that found too few returns a cursor."""
 READ_TOGETHER = 16
-"""Sessions of which the log is read side by side."""
+"""Sessions whose logs are read concurrently."""
 REMEMBERED = 2048
-"""Summaries that are kept, those asked for last; each takes some kilobytes."""
+"""Entries in the cache of summaries, most recently used; each takes some kilobytes."""
 
 Standing: TypeAlias = Literal["idle", "running", "requires_action", "cancelling", "closed"]
 
 Archived: TypeAlias = Literal["false", "true", "all"]
-"""Whether sessions that were put away are listed: not, only they, or as the others are."""
+"""Treatment of archived sessions in the list: omitted, exclusive, or included."""
 
 Listed: TypeAlias = Callable[[SessionId, Iterable[ClientId]], list[ClientId]]
 
@@ -68,9 +68,9 @@ class SessionEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     title: str | None = None
     display_name: str | None = None
     named: bool = False
-    """A user gave the title, so the agent does not change it."""
+    """True if a user set the title; then the agent does not change it."""
     agent_title: str | None = None
-    """What the agent calls it, if a user gave the title."""
+    """The title by the agent, if a user set `title`."""
     created_at: str
     updated_at: str
     state: Standing
@@ -79,45 +79,45 @@ class SessionEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """The turn that the agent works on."""
     is_waiting_for_permission: bool
     client_count: int
-    """Attached clients that are connected, or were heard of in the last quarter of an hour, on whichever node."""
+    """Number of attached clients that are connected or were active in the last 15 minutes, on any node."""
     closed: bool
     archived: bool = False
     additional_directories: list[str] = []
     last_event_id: int
-    """The event up to which all of this is true: what a stream tells after it is news."""
+    """The event up to which this entry is current: later events of a stream are news."""
     event_epoch: Epoch
     permission_count: int
-    """Open permission requests: what it needs of its users."""
+    """Number of open permission requests."""
     queued_count: int
-    """Prompts that wait."""
+    """Number of waiting prompts."""
     queue_held: str | None = None
-    """Why nothing starts from the queue."""
+    """Why no prompt of the queue is started."""
     background_count: int
-    """What the agent goes on with, whether a turn runs or not."""
+    """Number of items that the agent continues, whether or not a turn runs."""
     running_child_count: int
-    """Child sessions that are at work, or wait for users."""
+    """Number of child sessions that are working or waiting for users."""
     suspected_complete: bool
-    """The turn seems to be over, and its agent has not said so; `explain` has the evidence."""
+    """True if the turn seems to be over although its agent has not reported it; `explain` has the evidence."""
     agent_gone: str | None = None
-    """Why its agent is gone, as long as no other has come; the next prompt brings one."""
+    """Why its agent is gone, until another one comes; the next prompt starts one."""
     matches: list[Match] | None = None
-    """Where the words of the search were said in it, the newest first, three at most; none if they were not."""
+    """Up to three matches in its messages and tool calls, the newest first; absent if there are none."""
 
 
 class Wanted(NamedTuple):
-    """Which sessions are listed."""
+    """Filter of the list."""
 
     cwd: str | None = None
     below: bool = False
-    """Also those in directories below `cwd`."""
+    """Include sessions in directories below `cwd`."""
     state: Standing | Literal["open"] | None = None
     agent: AgentName | None = None
     archived: Archived = "false"
     words: tuple[str, ...] = ()
-    """Each of them is in its title or its directory, or all were said in one message."""
+    """Each word is in the session's title or directory, or all words are in one message."""
 
     def takes(self, entry: SessionEntry, *, was_said: bool = False) -> bool:
-        """`was_said`: the words were, in this session."""
+        """Return whether the entry matches. `was_said`: a message of the session has the words."""
         if self.archived != "all" and entry.archived != (self.archived == "true"):
             return False
         if self.agent is not None and entry.agent != self.agent:
@@ -152,9 +152,9 @@ class SessionList:
         search: Search,
         shared: SharedLog | None = None,
     ) -> None:
-        """`listed`: those of a session's clients who have not left without a word.
+        """`listed` returns those of a session's clients that have not left without detaching.
 
-        `shared`: the log, where other nodes have it too.
+        `shared`: the log, if other nodes share it.
         """
         self._shared = shared
         self._log = log
@@ -167,7 +167,7 @@ class SessionList:
     async def page(
         self, who: Identity, wanted: Wanted, after: SessionId | None, size: int
     ) -> tuple[list[SessionEntry], SessionId | None]:
-        """Entries after a session id, and the id to go on after; none when there are no more."""
+        """Return entries after a session id, and the id for the next page, or `None` after the last one."""
         candidates = await self._search.candidates(wanted.words) if wanted.words else None
         found: list[SessionEntry] = []
         said: set[SessionId] = set()
@@ -189,12 +189,12 @@ class SessionList:
         return [replace(each, matches=matches.get(each.session_id)) for each in found], going_on
 
     def _was_said(self, entry: SessionEntry, candidates: Candidates) -> bool:
-        """Whether the words were said in this session, and not in one that had its id before."""
+        """Return whether the words are in this session, and not in an earlier one with the same id."""
         session_id = entry.session_id
         return session_id in candidates.said and self._search.epoch_of(session_id) == entry.event_epoch
 
     async def newest(self, who: Identity, wanted: Wanted) -> SessionEntry | None:
-        """The one that was created last, of those whose directories are those of this node."""
+        """Return the newest session whose files are at this node's place."""
         found: SessionEntry | None = None
         async for _, entry in self._entries(who, None, None):
             if entry is None or not wanted.takes(entry):
@@ -204,7 +204,7 @@ class SessionList:
         return found
 
     async def _has_files(self, session_id: SessionId) -> bool:
-        """Whether a path in the session names the same here: nodes of another place have other files."""
+        """Return whether the session's files are here: nodes of another place have other files."""
         if self._shared is None:
             return True
         try:
@@ -214,7 +214,7 @@ class SessionList:
 
     @asynccontextmanager
     async def sharing(self) -> AsyncGenerator[None]:
-        """Held while somebody looks for a session to share, and makes one if there is none: on any node."""
+        """Hold a lock across all nodes, to look for a session to share and create one if there is none."""
         async with self._sharing:
             if self._shared is None:
                 yield
@@ -223,10 +223,10 @@ class SessionList:
                 yield
 
     async def entry(self, session_id: SessionId, head: SessionHead | None = None) -> SessionEntry:
-        """One session in short. `head`: where its log stood a moment ago. Raises `SessionNotFound`."""
+        """Return the entry of one session. `head`: a recent head of its log. Raises `SessionNotFound`."""
         state, head = await self._state(session_id, head)
         offset = head.head
-        # Names and clients may be newer than the rest: whoever is told of them again has them already.
+        # Names and clients may be newer than the rest: a client that is notified of them again has them already.
         summary = await self._summaries.of(head)
         session, clients = summary.session, summary.clients
         return SessionEntry(
@@ -262,7 +262,7 @@ class SessionList:
         )
 
     async def _state(self, session_id: SessionId, head: SessionHead | None) -> tuple[SessionState, SessionHead]:
-        """What a session does now, and where its log is then. One that owes nothing and is not here is idle."""
+        """Return a session's state and its log's head. One without open items that is not here is idle."""
         if head is None or session_id in self._node.loaded:
             head = await self._log.head(session_id)
         loaded = self._node.loaded.get(session_id)
@@ -279,7 +279,7 @@ class SessionList:
     async def _entries(
         self, who: Identity, after: SessionId | None, candidates: Candidates | None
     ) -> AsyncGenerator[tuple[SessionId, SessionEntry | None]]:
-        """Every session that the caller may touch, of the candidates; none for one that is being deleted."""
+        """Yield every candidate session that the caller may access, with `None` for one that is being deleted."""
         few: Collection[SessionId] | None = None if candidates is None else candidates.said | candidates.named
         if who.session_id is not None:
             few = {who.session_id} if few is None or who.session_id in few else ()
@@ -303,14 +303,14 @@ class SessionList:
 
 
 def _standing(state: SessionState) -> Standing:
-    """What the session does now."""
+    """Return the current state of the session."""
     if state.phase is Phase.CLOSED:
         return "closed"
     return "idle" if state.turn is None else _STANDINGS.get(state.turn.state.value, "idle")
 
 
 def iso(at_ms: int) -> str:
-    """A time as clients of this contract read it."""
+    """Return a time in the format of this contract."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -318,32 +318,31 @@ def iso(at_ms: int) -> str:
 
 
 class _Summary(NamedTuple):
-    """What the log says of a session, in short."""
+    """The part of an entry that the log knows."""
 
     epoch: Epoch
     session: Session
     agent_title: str | None
     updated_at: int
-    """When its newest event happened."""
+    """Time of its newest event."""
     clients: tuple[ClientId, ...]
 
 
 class _Known:
-    """A summary as far as it is folded."""
+    """A summary that is folded up to an offset."""
 
     def __init__(self, epoch: Epoch, offset: int, view: View) -> None:
         self.epoch = epoch
         self.offset = offset
         self.view = view
-        """Right in `session` and `clients` only; `offset` says how far."""
+        """Correct in `session` and `clients` only, up to `offset`."""
         self.updated_at = 0
 
 
 class _Summaries:
-    """What the log says of each session in short, remembered, so that the next look reads only what came since.
+    """Cached summaries of the sessions' logs; the next lookup reads only newer events.
 
-    A session that is looked at for the first time starts from the view that is kept of it, of which everything but
-    names and clients is skipped.
+    A session that is not cached starts from its stored view, of which everything but names and clients is skipped.
     """
 
     def __init__(self, log: EventLog, views: KeptViews, limits: Limits) -> None:
@@ -353,7 +352,7 @@ class _Summaries:
         self._known: dict[SessionId, _Known] = {}
 
     async def of(self, head: SessionHead) -> _Summary:
-        """The summary up to this place or further. Raises `SessionNotFound`."""
+        """Return the summary up to this head or further. Raises `SessionNotFound`."""
         session_id = head.session_id
         known = self._known.pop(session_id, None)
         if known is None or known.epoch != head.epoch:
@@ -368,7 +367,7 @@ class _Summaries:
         return _Summary(known.epoch, session, view.latest.title, known.updated_at, tuple(view.clients))
 
     async def prepare(self, heads: Sequence[SessionHead]) -> None:
-        """Read what is not known of some of them side by side: one after the other each waits for a thread."""
+        """Read the missing summaries concurrently: one after the other, each would wait for a thread."""
         new = [each for each in heads if each.session_id not in self._known]
         if len(new) > 1:
             async with anyio.create_task_group() as tasks:
@@ -376,7 +375,7 @@ class _Summaries:
                     tasks.start_soon(self._try, head)
 
     async def _try(self, head: SessionHead) -> None:
-        # Whoever asks for this one hears why it has none.
+        # A later lookup of this session raises the error.
         with suppress(TurnwireError):
             await self.of(head)
 
@@ -399,7 +398,7 @@ class _Summaries:
         return _Known(epoch, view.offset, _short(_Kept(session, _Title(view.latest.title), clients)))
 
     async def _go_on(self, known: _Known, head: SessionHead) -> None:
-        """Fold the next page. Whoever else asks folds the same summary, so only what still follows is taken."""
+        """Fold the next page. Concurrent callers share the summary, so only later events are folded."""
         after = known.offset if known.offset < head.head else head.head - 1
         if after < head.first - 1:
             known.updated_at = known.view.session.created_at or 1  # every event is forgotten
@@ -425,7 +424,7 @@ class _Title(Struct):
 
 
 class _Kept(Struct):
-    """The parts of a kept view that are needed here; the rest is skipped unread."""
+    """The parts of a stored view that are needed here; the rest is skipped unread."""
 
     session: Session
     latest: _Title
@@ -449,11 +448,11 @@ _TELLING = tuple(
 )
 _NAMES_SESSION = b'"session_info_update"'
 _HEAD_BYTES = 128
-"""Where the kind of a stored update is, at the latest."""
+"""The kind of a stored update is within this many bytes."""
 
 
 def _tells(body: bytes) -> bool:
-    """Whether an event is about names, directories, clients, the agent's coming and going or the session's end."""
+    """Return whether an event changes names, directories, clients, the agent's state or the session's end."""
     if body.startswith(STORED_UPDATE):
         return _NAMES_SESSION in body[:_HEAD_BYTES]
     return body.startswith(_TELLING)

@@ -1,1 +1,1 @@
-"""The routes, one noun per file. Each file ends in the table of its endpoints."""
+"""REST routes, one noun per file. Each file ends with the table of its endpoints."""

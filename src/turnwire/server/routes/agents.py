@@ -1,8 +1,8 @@
-"""The agents that this daemon hosts: where each stands, the ways to log in there, and logging in by one of them.
+"""The agents that this daemon hosts: their state, their login methods, and logging in.
 
-The list starts nobody, so that a picker costs nothing: of an agent that has not run yet it knows the name only. To
-look at one starts it, if need be. A login counts for the agent, so for all its sessions. One that is a program of
-the agent cannot be done from here: whoever asks for it is told the command, to be run where the daemon runs.
+Listing the agents starts none of them, so a picker costs nothing. Only the name of an agent that has not run yet is
+known. Reading one agent starts it if necessary. A login counts for the agent, so for all its sessions. A login that
+is a program of the agent cannot run through this API: the caller gets the command to run on the daemon's machine.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from collections import Counter
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
 
-from turnwire.core.dialect import NEWEST_VERSION
-from turnwire.core.translate.handshake import auth_methods
 from turnwire.errors import (
     AgentLaunchFailed,
     AgentUnavailable,
@@ -25,10 +23,12 @@ from turnwire.errors import (
     TurnwireError,
     UnknownAgent,
 )
+from turnwire.hosting.agent_pool import AgentPool, Availability
+from turnwire.hosting.source import ProcessSource
 from turnwire.ids import AgentName
-from turnwire.runtime.agent_pool import AgentPool, Availability
+from turnwire.projections.dialect import NEWEST_VERSION
+from turnwire.projections.translate.handshake import auth_methods
 from turnwire.runtime.node import Node
-from turnwire.runtime.source import ProcessSource
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.daemon import sessions_by_agent
 from turnwire.server.endpoint import Call, Endpoint, Reply
@@ -37,29 +37,29 @@ TERMINAL = "terminal"
 
 
 class HostedAgentEntry(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An agent. What it says of itself is there once it has run."""
+    """An agent. The fields that the agent reports itself are present once it has run."""
 
     name: AgentName
     label: str
     icon: str | None = None
     default: bool
-    """Sessions that name no agent are its."""
+    """True for the agent of sessions that name no agent."""
     state: Availability
     why: str | None = None
-    """Why it is not available, and what to do; or what an agent that starts for long is waited for."""
+    """Why the agent is not available and what to do, or what a slow start is waiting for."""
     protocol_version: int | None = None
     agent_name: str | None = None
-    """As it calls itself."""
+    """The name that the agent reports."""
     version: str | None = None
-    """Its own."""
+    """The version that the agent reports."""
     capabilities: Raw | UnsetType = UNSET
-    """As it offered them in `initialize`."""
+    """The capabilities that the agent offered in `initialize`."""
     sessions: int
-    """Sessions in memory that are its."""
+    """Number of its sessions in memory."""
 
 
 class HostedAgentList(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The agents of a daemon, the default one first."""
+    """The agents of a daemon, the default agent first."""
 
     agents: list[HostedAgentEntry]
 
@@ -75,14 +75,14 @@ async def show(call: Call) -> Reply:
     try:
         await agents.profile(pool.name)
     except TurnwireError:
-        # Why it cannot be had is part of the answer, as far as the breaker keeps it.
+        # The answer includes the reason for the unavailability as long as the breaker remembers it.
         if pool.why_not is None:
             raise
     return Reply(_entry(call.daemon.node, pool, sessions_by_agent(call.daemon.node)))
 
 
 def agent_of(call: Call) -> AgentPool:
-    """The agent that a path names. Raises `NotFound`."""
+    """Return the agent that a path names. Raises `NotFound`."""
     try:
         return call.daemon.node.agents.named(AgentName(call.request.path_params["agent"]))
     except UnknownAgent as unknown:
@@ -110,19 +110,19 @@ def _entry(node: Node, pool: AgentPool, sessions: Counter[AgentName]) -> HostedA
 
 
 class AuthMethod(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A way to log in, in the form of ACP v2 whatever the agent speaks."""
+    """A login method in the form of ACP v2, whichever version the agent speaks."""
 
     method_id: str
     type: str
-    """`agent` is done by the agent; `terminal` is a program of it, for whoever sits at the daemon's machine."""
+    """`agent`: the agent does it. `terminal`: a program of the agent, to be run on the daemon's machine."""
     name: str = ""
     description: str | None = None
     command: str | None = None
-    """What to run there; owners are told."""
+    """The command to run there; shown to owners only."""
 
 
 class AuthMethods(Struct, frozen=True):
-    """The ways to log in; none if the agent wants no login."""
+    """The login methods; empty if the agent requires no login."""
 
     name: AgentName
     methods: list[AuthMethod]
@@ -174,7 +174,7 @@ async def _methods(call: Call, pool: AgentPool) -> list[AuthMethod]:
 
 
 def _read(method: Raw) -> _Offered | None:
-    """A method as the agent offered it; none if nobody can make sense of it."""
+    """Return a method as the agent offered it, or `None` if it is malformed."""
     try:
         return json.decode(method, type=_Offered)
     except DecodeError:
@@ -184,7 +184,7 @@ def _read(method: Raw) -> _Offered | None:
 def _shown(method: _Offered, program: tuple[str, ...]) -> AuthMethod:
     command = None
     if method.type == TERMINAL and program:
-        # The agent's own program, with what the method adds.
+        # The agent's own program with the arguments and variables that the method adds.
         variables = [f"{each.name}={shlex.quote(each.value)}" for each in method.env or ()]
         command = " ".join([*variables, shlex.join([*program, *(method.args or ())])])
     return AuthMethod(method.method_id, method.type, method.name, method.description, command)

@@ -1,43 +1,43 @@
-"""Background work of a session as clients see it, and the route that stops one piece of it.
+"""Background work of a session in the form clients see, and the route that stops one item of it.
 
-What is stopped is asked for at the agent; what became of it is told by the agent's next word about it.
+The daemon asks the agent to stop the work. The agent's next update about it reports the outcome.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from turnwire.core.background import TERMINAL, TOOL_CALL, AllWork, Work
-from turnwire.core.translate.views import can_cancel
-from turnwire.core.view import View
 from turnwire.errors import LinkBroken, LinkClosed, LocalProtocolError, NotFound, RemoteProtocolError
+from turnwire.projections.translate.views import can_cancel
+from turnwire.projections.view import View
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.session_list import iso
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes.turns import ACTS
+from turnwire.session.background import TERMINAL, TOOL_CALL, AllWork, Work
 from turnwire.wire.jsonrpc import Failure, raw
 from turnwire.wire.methods import TERMINAL_CANCEL, TOOL_CALL_CANCEL
 
 _CANCELS = {TOOL_CALL: (TOOL_CALL_CANCEL, "toolCallId"), TERMINAL: (TERMINAL_CANCEL, "terminalId")}
 _VERSION = 2
-"""Of ACP, since which an agent can be asked to stop one thing."""
+"""First ACP version in which an agent can be asked to stop a single item."""
 
 
 class BackgroundWork(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Something that the agent goes on with, whether a turn runs or not."""
+    """Work that the agent continues, whether or not a turn runs."""
 
     kind: str
-    """`tool_call`, `terminal`, `subagent`, or the agent's own word."""
+    """`tool_call`, `terminal`, `subagent`, or a kind that the agent defines."""
     id: str | None = None
     title: str | None = None
     cancellable: bool
-    """It can be stopped by its own route. Closing the session stops all."""
+    """True if its route can stop it. Closing the session stops all background work."""
     heard_at: str | None = None
-    """Of work that the agent does not list itself: when it last said something about it."""
+    """Time of the agent's last update about work that the agent does not list itself."""
 
 
 def shown(view: View, version: int, work: AllWork) -> list[BackgroundWork]:
-    """Background work as a client reads it."""
+    """Return background work in the form clients read."""
     return [
         BackgroundWork(
             kind=each.kind,

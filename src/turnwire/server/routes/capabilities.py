@@ -1,6 +1,6 @@
-"""What this daemon can do, for clients that decide by it: one answer that changes with the caller alone.
+"""The daemon's capabilities for clients that adapt to them. The answer depends on the caller only.
 
-Features have the names that clients of this contract know, and names of our own for what is ours.
+Features have the names that clients of this contract know. Features that only this daemon has use its names.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KNOWN_FEATURES = (
     "client_heartbeat",
     "typed_event_schema",
 )
-"""By the names of the daemon whose contract this is."""
+"""Features named as the daemon that defined this contract names them."""
 
 OWN_FEATURES = (
     "durable_events",
@@ -60,7 +60,7 @@ OWN_FEATURES = (
     "tokens",
     "session_share",
 )
-"""By names of our own."""
+"""Features that only this daemon has."""
 
 
 class ProtocolVersions(Struct, frozen=True):
@@ -71,7 +71,7 @@ class ProtocolVersions(Struct, frozen=True):
 class Policy(Struct, frozen=True, rename="camel"):
     permission: str
     when_busy: str
-    """What becomes of a prompt that does not say, while a turn runs."""
+    """The default treatment of a prompt that arrives while a turn runs."""
 
 
 class CapabilityLimits(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -92,21 +92,21 @@ class WorkspaceEntry(Struct, frozen=True, kw_only=True):
 
 
 class DefaultAgent(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The agent of sessions that name none; `GET /agents` has all."""
+    """The agent of sessions that name none. `GET /agents` lists all agents."""
 
     name: str
-    """As the operator named it; of one without a name, its program."""
+    """The name in the operator's configuration; the program of an agent without a name."""
     agent_name: str | None = None
-    """As it calls itself, once it has run."""
+    """The name that the agent reports, once it has run."""
 
 
 class Caller(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Who asks, by their credential, so that a page offers nothing that would be refused."""
+    """The caller's rights by its credential, so that a page offers nothing that would be rejected."""
 
     name: str
     role: Role
     session_id: SessionId | None = None
-    """The one session that it is for."""
+    """The only session that the credential is valid for."""
 
 
 class Capabilities(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -166,7 +166,7 @@ async def show(call: Call) -> Reply:
 
 
 def _default_agent(settings: Settings) -> str:
-    """Its name; of one without, its program."""
+    """Return the agent's name, or its program if it has no name."""
     entry = settings.hosted()[0]
     if entry.name != UNNAMED:
         return entry.name

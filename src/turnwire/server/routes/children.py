@@ -1,7 +1,7 @@
-"""Child sessions: those that the agent of a session has announced, what was said in each, and stopping one.
+"""Child sessions that the agent of a session has announced: their transcripts, and stopping one.
 
-A child has no log and no stream of its own: its events are in its session's, with its id as `child`. Its permission
-requests are answered where the session's are. What a client may do to a child is what its agent permits.
+A child has no log and no stream: its events are in its session's, with its id as `child`. Its permission requests
+are answered through the session's routes. The agent decides which actions clients may take on a child.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ from functools import partial
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from turnwire.core.inputs import CancelChild
-from turnwire.core.state import ChildState
-from turnwire.core.view import AnyItem, ChildRecord, Terminal, View
-from turnwire.core.view.view import ChildView
-from turnwire.errors import ChildNotFound, ChildRestricted
+from turnwire.errors import ChildRestricted, NotFound
 from turnwire.ids import ChildId, PermissionId, PromptId, SessionId
+from turnwire.projections.view import AnyItem, ChildRecord, Terminal, View
+from turnwire.projections.view.view import ChildView
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.session_list import iso
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes.transcripts import Earlier, TranscriptQuery, earlier_of, page_of
 from turnwire.server.routes.turns import ACTS, READS
+from turnwire.session.inputs import CancelChild
+from turnwire.session.state import ChildState
 
 
 class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A child session, and how it is doing."""
+    """A child session and its state."""
 
     id: ChildId
     session_id: SessionId
     parent_id: str
-    """The session, or the child, that announced it."""
+    """The session or child that announced it."""
     state: ChildState
-    """`unknown` if its agent has not said, or is gone."""
+    """`unknown` if its agent has not reported a state or has exited."""
     cancellable: bool
     workspace_cwd: str
     announced_at: str
@@ -40,23 +40,23 @@ class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     prompt_id: PromptId | None = None
     """The turn in which it was announced."""
     permissions: list[PermissionId]
-    """Its permission requests that wait for an answer."""
+    """Its permission requests without an answer."""
 
 
 class ChildList(Struct, frozen=True):
-    """The children of a session and of its children, in the order in which they were announced."""
+    """The children of a session and their children, in the order of their announcement."""
 
     children: list[ChildStatus]
 
 
 class ChildTranscript(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What was said and done in a child session."""
+    """The transcript of a child session."""
 
     child: ChildStatus
     last_event_id: int
     first: int
     before: int | None = None
-    """As of a transcript of the session itself."""
+    """The cursor for earlier items, as in the session's transcript."""
     items: list[AnyItem]
     terminals: dict[str, Terminal] = {}
     background: Raw | UnsetType = UNSET
@@ -104,7 +104,7 @@ def _named(call: Call) -> ChildId:
 def _found(view: View, child_id: ChildId) -> ChildView:
     child = view.children.get(child_id)
     if child is None:
-        raise ChildNotFound("the session has no such child; ask for its children")
+        raise NotFound("the session has no such child; ask for its children")
     return child
 
 
@@ -125,7 +125,7 @@ def _status(session_id: SessionId, view: View, record: ChildRecord) -> ChildStat
 
 
 def _cwd(view: View, record: ChildRecord) -> str:
-    """Where it works: where its parent does, unless the agent says otherwise."""
+    """Return the child's working directory: its parent's, unless the agent names another."""
     if record.cwd is not None or record.parent_id is None:
         return record.cwd or view.session.cwd
     return _cwd(view, view.children[record.parent_id].record)
@@ -150,7 +150,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         role=Role.OBSERVER,
         query=TranscriptQuery,
         gives=ChildTranscript,
-        refuses=(*READS, ChildNotFound),
+        refuses=(*READS, NotFound),
         tag="children",
     ),
     Endpoint(
@@ -160,7 +160,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Stop what a child session does, if its agent permits that; the session's turn goes on",
         role=Role.CONTROLLER,
         status=204,
-        refuses=(*ACTS, ChildNotFound, ChildRestricted),
+        refuses=(*ACTS, NotFound, ChildRestricted),
         tag="children",
     ),
 )

@@ -1,7 +1,8 @@
-"""The clients of a session: signs of life, leaving, and what they do for the agent.
+"""The clients of a session: heartbeats, detaching, and client methods that the agent calls.
 
-A client is lent to the agent for as long as its stream is open. What the agent asks of it comes on that stream, and
-the answer comes as a request. A client that goes hands its work on.
+A client's methods are available to the agent as long as the client's stream is open. The agent's calls arrive on
+that stream, and the client answers each with a request. When a client detaches, its open calls go to another
+client.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ import anyio
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from starlette.types import Send
 
-from turnwire.core.dialect import PERMISSION_METHODS
-from turnwire.core.state import Phase
+from turnwire import new_ids
 from turnwire.errors import BadRequest, NotFound, RequestRefused, SessionClosed, UnknownClient
 from turnwire.ids import ClientId, SessionId
-from turnwire.runtime import new_ids
+from turnwire.projections.dialect import PERMISSION_METHODS
 from turnwire.server.access.identity import Role
 from turnwire.server.bodies import BodyKind
 from turnwire.server.daemon.clients import Offer
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.streams.stream import RETRY, Writer, run_stream
+from turnwire.server.readers.event_stream import RETRY, PumpedStream, run_stream
+from turnwire.session.state import Phase
 
 
 class Heartbeat(Struct, frozen=True):
-    """Nothing is needed."""
+    """Heartbeat. No member is required."""
 
 
 class HeartbeatSeen(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -37,13 +38,13 @@ class HeartbeatSeen(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 class OfferQuery(Struct, frozen=True, rename="camel"):
     methods: Annotated[str, Meta(min_length=1)]
-    """What this client does for the agent, by comma: `fs/read_text_file,terminal/create`."""
+    """The methods that this client offers the agent, separated by commas: `fs/read_text_file,terminal/create`."""
     client_id: str | None = None
-    """For pages, which cannot send headers with a stream."""
+    """Client id, for pages, which cannot send headers with a stream."""
 
 
 class OfferError(Struct, frozen=True):
-    """Why the client cannot do it, in the terms of JSON-RPC."""
+    """JSON-RPC error that explains why the client cannot run the method."""
 
     code: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
     message: str
@@ -61,14 +62,14 @@ async def heartbeat(call: Call) -> Reply:
     client_id = await clients.known(call.session_id, call.client_id, call.who)
     now = call.daemon.clock.now_ms()
     if client_id is not None and call.who.role is not Role.OBSERVER:
-        # Only who can answer permission requests counts as being there.
+        # Only clients that can answer permission requests count as present.
         now = clients.beat(call.session_id, client_id)
     return Reply(HeartbeatSeen(session_id=call.session_id, client_id=client_id, last_seen_at=now))
 
 
 async def detach(call: Call) -> Reply:
     clients = call.daemon.clients
-    # Whoever has left before has nothing left to do.
+    # A client that has already detached has nothing to do.
     with suppress(UnknownClient):
         client_id = await clients.known(call.session_id, call.client_id, call.who)
         if client_id is not None:
@@ -92,23 +93,24 @@ async def serve_agent(call: Call, send: Send) -> None:
         )
     offer = daemon.clients.offers.offer(session_id, methods, daemon.limits.client_inputs)
 
-    async def pump(writer: Writer) -> None:
-        # A name for this stream alone: one that a client left behind must not end the offer of its next one.
+    async def pump(stream: PumpedStream) -> None:
+        # The name identifies this stream only: the end of a client's old stream must not end the offer of its next
+        # one.
         own = new_ids.client_id()
-        async with daemon.node.agents.offering(session_id, own, offer), anyio.create_task_group() as tasks:
-            await writer.write(RETRY)
-            tasks.start_soon(_write_all, offer, writer)
-            while await session.tail.wait(session.tail.head):
-                pass  # the session goes on
-            tasks.cancel_scope.cancel()
+        with daemon.clients.streaming(session_id, call.who, named):
+            async with daemon.node.agents.offering(session_id, own, offer), anyio.create_task_group() as tasks:
+                await stream.send(RETRY)
+                tasks.start_soon(_write_all, offer, stream)
+                while await session.tail.wait(session.tail.head):
+                    pass  # the session goes on
+                tasks.cancel_scope.cancel()
 
-    with daemon.clients.streaming(session_id, call.who, named):
-        await run_stream(call, send, {}, pump)
+    await run_stream(call, send, {}, pump)
 
 
-async def _write_all(offer: Offer, writer: Writer) -> None:
+async def _write_all(offer: Offer, stream: PumpedStream) -> None:
     while True:
-        await writer.write(await offer.frames())
+        await stream.send(await offer.frames())
 
 
 async def answer_agent(call: Call) -> Reply:

@@ -1,4 +1,4 @@
-"""What the agent can be set to: options, the mode, the model. See `server.daemon.configuration`."""
+"""The agent's settings for a session: options, the mode, the model. See `server.daemon.configuration`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from turnwire.core.translate.offers import Modes
-from turnwire.core.translate.sessions import current_offers
-from turnwire.core.translate.views import latest_in
 from turnwire.errors import (
     InvalidMode,
     InvalidOption,
@@ -21,20 +18,23 @@ from turnwire.errors import (
     UnknownClient,
 )
 from turnwire.ids import SessionId
+from turnwire.projections.translate.offers import Modes
+from turnwire.projections.translate.sessions import current_offers
+from turnwire.projections.translate.views import latest_in
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon import configuration
 from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
 
 
 class ConfigChoice(Struct, frozen=True, rename="camel"):
-    """An option and its value: one of those offered, or true or false for a switch."""
+    """An option and its value: one of the offered values, or true or false for a switch."""
 
     config_id: str
     value: str | bool
 
 
 class ConfigOptions(Struct, frozen=True, rename="camel"):
-    """All options, as they are now."""
+    """All options with their current values."""
 
     config_options: list[dict[str, Any]]
 
@@ -48,7 +48,7 @@ class ApprovalMode(Struct, frozen=True):
 
 
 class ModeChosen(Struct, frozen=True, kw_only=True, rename="camel"):
-    """`mode` and `modeId` are the same. A choice holds for this session, so nothing is persisted beyond it."""
+    """The chosen mode; `mode` and `modeId` are equal. It holds for this session and is not persisted elsewhere."""
 
     session_id: SessionId
     mode: str
@@ -73,7 +73,7 @@ async def set_option(call: Call) -> Reply:
     choice: ConfigChoice = call.body
     offers = current_offers((await daemon.node.newest(session_id))[0].latest)
     if version == 2 and choice.config_id == Modes(Counter(), offers).standing_id:
-        # To a reader of v2 the modes of a v1 agent are one of its options.
+        # In ACP v2 the modes of a v1 agent are one of its options.
         await configuration.set_mode(daemon, session_id, str(choice.value), who)
     else:
         await configuration.set_option(daemon, session_id, choice.config_id, choice.value, who)

@@ -1,11 +1,11 @@
-"""The OpenAPI 3.1 document: the route table for tools to read, and as a page at /docs for a person to try.
+"""The OpenAPI 3.1 document of the route table, and a page at /docs to try the routes.
 
-What a route takes, gives and refuses comes from its row, the shapes from the types that read and write them, the
-statuses from the classes of the errors. So the document says what the code does.
+A route's parameters, replies and errors come from its row, the schemas from the types that read and write them, the
+statuses from the classes of the errors. So the document always matches the code.
 
-The viewer is the package that `swagger-ui/package.toml` names, unchanged; `scripts/renew_swagger_ui.py` renews it.
-Like the document the page is the same for everybody and tells nothing of this daemon, so it needs no credential.
-What is tried on it does: the browser's login, or a token that its user gives it. It reaches nobody but us.
+The viewer is the package that `swagger-ui/package.toml` names, unchanged; `scripts/renew_swagger_ui.py` updates it.
+Like the document, the page is the same for all callers and shows nothing of this daemon, so it needs no credential.
+Requests sent from it do: the browser's login, or a token that the user enters. The page can reach this daemon only.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from turnwire.errors import (
     Unauthenticated,
     UnsupportedMedia,
 )
+from turnwire.server.access.login import PAGE_KEY
 from turnwire.server.access.origins import page_headers
 from turnwire.server.endpoint import CLIENT_ID_HEADERS, Call, Endpoint
 from turnwire.server.refusals import raw_headers
@@ -47,10 +48,13 @@ Json: TypeAlias = dict[str, Any]
 REF = "#/components/schemas/{name}"
 PROBLEM_MEDIA = "application/problem+json"
 EVENT_STREAM = "text/event-stream"
-COOKIE = "A login of the page. Its name ends with the port if the address has one: `turnwire_4170`."
+COOKIE = (
+    "A login of the page. Its name ends with the port if the address has one: `turnwire_4170`. It needs the header"
+    f" `{PAGE_KEY}` of the same login, from the answer to `POST /login`."
+)
 
 ANYWHERE: tuple[type[TurnwireError], ...] = (Forbidden, HeadersTooLarge, TooManyRequests, TurnwireError)
-"""What the access middleware refuses, whatever the route; and that something went wrong."""
+"""Errors of the access middleware, which every route can return, and the internal error."""
 
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _HEADERS: dict[str, tuple[str, ...]] = {
@@ -59,11 +63,11 @@ _HEADERS: dict[str, tuple[str, ...]] = {
     "/session/{session_id}/events": ("Last-Event-ID", "Turnwire-Epoch"),
     "/events": ("Last-Event-ID",),
 }
-"""Headers that a route reads, besides the client's id."""
+"""Headers that a route reads, in addition to the client's id."""
 
 
 class Problem(Struct, frozen=True):
-    """A refusal: the members of RFC 9457 beside `error` and `code`. Each code may have more members of its own."""
+    """An error: the members of RFC 9457, plus `error` and `code`. Some codes have further members."""
 
     type: str
     title: str
@@ -76,15 +80,15 @@ class Problem(Struct, frozen=True):
 class EnvelopeMeta(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     server_timestamp: int
     event: str | None = None
-    """The event's own name, where `type` is another."""
+    """The event's name in the log, if `type` differs."""
     part_of: int | None = None
-    """The id of the event that this is a part of; its last part has the id itself."""
+    """The id of the event that this is a part of; only its last part has that id as `id`."""
 
 
 class Envelope(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One event, as the streams and the export tell it, or a part of one; only the last part has the event's id.
+    """One event in the streams and the export, or a part of one. Only an event's last part has its id.
 
-    Frames made for one stream have none.
+    Frames made for a single stream have no id.
     """
 
     id: int | None = None
@@ -99,7 +103,7 @@ class Envelope(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
 
 
 def openapi(endpoints: Sequence[Endpoint]) -> Json:
-    """The document of these routes."""
+    """Return the OpenAPI document of these routes."""
     types = list(_types(endpoints))
     schemas, components = msgspec.json.schema_components(types, ref_template=REF)
     shapes = dict(zip(map(id, types), schemas, strict=True))
@@ -175,7 +179,7 @@ def _in_query(endpoint: Endpoint) -> Iterator[Json]:
 
 
 def _as_text(schema: Json) -> Json:
-    """A parameter is text: it cannot be null, only absent."""
+    """Return the schema of a parameter. A parameter is text: it can be absent but not null."""
     choices = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
     if not choices:
         return {key: value for key, value in schema.items() if key != "default" or value is not None}
@@ -211,7 +215,7 @@ def _responses(endpoint: Endpoint, shapes: dict[int, Json]) -> Json:
 
 
 def _streamed(endpoint: Endpoint, shapes: dict[int, Json]) -> Json:
-    # A schema is of what the text says, where its media type tells how to read it.
+    # A schema describes the content of the text if its media type defines how to read it.
     known: Json = {"schema": {"type": "object" if endpoint.media_type.endswith("+json") else "string"}}
     if endpoint.media_type in {EVENT_STREAM, "application/x-ndjson"}:
         known["x-turnwire-event"] = shapes[id(Envelope)]
@@ -219,7 +223,7 @@ def _streamed(endpoint: Endpoint, shapes: dict[int, Json]) -> Json:
 
 
 def _refusals(endpoint: Endpoint) -> dict[int, list[str]]:
-    """Codes by status, in the order of the codes."""
+    """Return the error codes by status, in the order of the codes."""
     found: dict[int, set[str]] = {}
     for error in {*ANYWHERE, *_of_the_row(endpoint), *endpoint.refuses}:
         found.setdefault(error.http_status, set()).add(error.code)
@@ -227,7 +231,7 @@ def _refusals(endpoint: Endpoint) -> dict[int, list[str]]:
 
 
 def _of_the_row(endpoint: Endpoint) -> Iterable[type[TurnwireError]]:
-    """What follows from the row itself."""
+    """Return the members that follow from the row itself."""
     if endpoint.role is not None:
         yield from (Unauthenticated, LogUnavailable, LogFull)
     if endpoint.takes is not None:
@@ -243,10 +247,12 @@ def _of_the_row(endpoint: Endpoint) -> Iterable[type[TurnwireError]]:
 
 FOLDER = Path(__file__).with_name("swagger-ui")
 KEPT_S = 3600
-"""How long a browser keeps the viewer's files: an update of the daemon is seen soon, and a second look is quick."""
+"""Seconds that a browser caches the viewer's files: short enough to notice an update of the daemon soon, long
+enough to reload quickly.
+"""
 
-# The document names no server, for it is the same wherever it is mounted. A browser sends the login itself and lets
-# no page set a cookie, so that way in is not offered as a field.
+# The document names no server, because it is the same at every mount path. A browser sends its login by itself and
+# does not let a page set a cookie, so the cookie login is not offered as a field.
 _SCRIPT = """
 fetch("openapi.json").then(reply => reply.json()).then(spec => {
   spec.servers = [{url: new URL(".", location).href.replace(/[/]$/, "")}];
@@ -256,6 +262,11 @@ fetch("openapi.json").then(reply => reply.json()).then(spec => {
   SwaggerUIBundle({
     spec, dom_id: "#viewer", deepLinking: true, docExpansion: "list", defaultModelsExpandDepth: 0,
     displayRequestDuration: true, filter: true, validatorUrl: null,
+    requestInterceptor: request => {
+      const key = localStorage.getItem("turnwire key " + location.pathname.replace(/[^/]*$/, ""));
+      if (key && !request.headers.Authorization) request.headers["Turnwire-Page-Key"] = key;
+      return request;
+    },
   });
 }).catch(() => { document.getElementById("viewer").textContent = "The daemon does not answer. Is it running?"; });
 """
@@ -278,7 +289,7 @@ _POLICY = (
     " frame-ancestors 'none'; script-src 'self'"
     f" 'sha256-{base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()}'"
 )
-"""Nothing runs but the viewer and the script above, and it reaches nobody but us."""
+"""Only the viewer and the script above run, and they can reach this daemon only."""
 
 
 async def show_page(call: Call, send: Send) -> None:

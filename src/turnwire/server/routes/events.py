@@ -1,8 +1,8 @@
-"""The events of a session: as a stream, alone or with many on one connection, or a part of the log as JSON.
+"""The events of a session: as a stream of one or many sessions, or a part of the log as JSON.
 
-The cursor comes from `Last-Event-ID`, or from `?after=` for clients that cannot set a header; the header wins: it
-is what a browser comes back with. A cursor that is none is refused before the stream begins; one that cannot be
-honoured is told in the stream, or as the first of the part.
+The cursor comes from `Last-Event-ID`, or from `?after=` for clients that cannot set a header. The header wins,
+because a browser sends it when it reconnects. A malformed cursor is rejected before the stream begins. If a cursor
+cannot be honoured, the stream reports it, or the first event of the part does.
 """
 
 from __future__ import annotations
@@ -12,26 +12,28 @@ from typing import Annotated
 from msgspec import Meta, Raw, Struct
 from starlette.types import Send
 
-from turnwire.core.envelope import Form, stream_frame
 from turnwire.errors import BadRequest, Forbidden, PositionLost, SessionNotFound
 from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
+from turnwire.projections.envelope import Form, stream_frame
 from turnwire.runtime.session import Readable
 from turnwire.server.access.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
-from turnwire.server.streams.audience import tell_session
-from turnwire.server.streams.history import snapshot_of
-from turnwire.server.streams.many_stream import ManyStream, read_cursor
-from turnwire.server.streams.session_stream import EPOCH_HEADERS, PATH, SessionStream, read_offset, start_at
-from turnwire.server.streams.shaped import ShapedLog, shaped_ring
-from turnwire.server.streams.stream import run_stream
+from turnwire.server.open_answer import OpenAnswer
+from turnwire.server.readers.cursors import EPOCH_HEADERS, read_offset, start_at
+from turnwire.server.readers.event_stream import serve_stream
+from turnwire.server.readers.fanout import fanout_of
+from turnwire.server.readers.history import snapshot_of
+from turnwire.server.readers.many_stream import ManyStart, ManyStream, read_cursor
+from turnwire.server.readers.projected import ProjectedLog, projected_ring
+from turnwire.server.readers.session_stream import SessionStream
 from turnwire.wire.jsonrpc import raw
 
 LARGEST_PART = 1000
 
 
 class EventsQuery(ShapeQuery, frozen=True):
-    """Where to begin, for clients that cannot set a header."""
+    """The start position, for clients that cannot set a header."""
 
     after: Annotated[str, Meta(description="the id of the last event seen; 0 is the beginning")] | None = None
     epoch: Annotated[str, Meta(description="the epoch that the id is of")] | None = None
@@ -39,7 +41,7 @@ class EventsQuery(ShapeQuery, frozen=True):
 
 
 class ManyEventsQuery(ShapeQuery, frozen=True):
-    """Which sessions, and where to begin."""
+    """The selected sessions and the start position."""
 
     after: Annotated[str, Meta(description="the id of the last event of this stream")] | None = None
     session: Annotated[str, Meta(description="a session; may be given more than once")] | None = None
@@ -47,7 +49,7 @@ class ManyEventsQuery(ShapeQuery, frozen=True):
 
 
 class LogQuery(ShapeQuery, frozen=True):
-    """Which events."""
+    """The selected events."""
 
     after: Annotated[str, Meta(description="the id of the event to begin behind; 0 is the beginning")] = "0"
     epoch: Annotated[str, Meta(description="the epoch that the id is of")] | None = None
@@ -55,23 +57,23 @@ class LogQuery(ShapeQuery, frozen=True):
 
 
 class LogPart(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Some events of a session, one after the other."""
+    """Consecutive events of a session."""
 
     session_id: SessionId
     event_epoch: Epoch
     last_event_id: int
-    """The newest event that there is."""
+    """The newest event of the session."""
     next_after: int
-    """What to go on behind; there is more as long as it is not the newest."""
+    """The cursor for the next part. There are more events until it equals the newest one."""
     events: list[Raw]
-    """Envelopes, as the stream shows them."""
+    """Envelopes in the form of the stream."""
 
 
 # -- one session ---------------------------------------------------------------------------------------------
 
 
 async def session_events(call: Call, send: Send) -> None:
-    """The events of one session."""
+    """Stream the events of one session."""
     query: EventsQuery = call.query
     offset = read_offset(call.request.headers.get("last-event-id") or query.after)
     session = await call.daemon.node.peek(call.session_id)
@@ -87,13 +89,18 @@ async def session_events(call: Call, send: Send) -> None:
         frame, folded = await _snapshot(call, session)
         opening.append(frame)
         position = position if offset is not None else Position(head.epoch, folded)
-    headers: dict[str, str] = dict.fromkeys(EPOCH_HEADERS, head.epoch)
-    stream = SessionStream(head, position, query.shape, opening, replays=offset is not None)
-    await tell_session(call, send, headers, stream)
+    tail = await call.daemon.node.tail(call.session_id)
+    replay_to = None if offset is None else head.head
+
+    def start(answer: OpenAnswer) -> None:
+        fanout = fanout_of(call.daemon, tail, call.session_id, query.shape)
+        SessionStream(call, answer, fanout, position, replay_to=replay_to).begin(opening)
+
+    await serve_stream(call, send, dict.fromkeys(EPOCH_HEADERS, head.epoch), start)
 
 
 async def _snapshot(call: Call, session: Readable) -> tuple[bytes, int]:
-    """The snapshot as a frame, and the offset it stands at: the stream goes on from there."""
+    """Return the snapshot as a frame and its offset; the stream continues from there."""
     view, epoch = await call.daemon.node.newest(call.session_id)
     data = snapshot_of(call.session_id, view, epoch, view.offset, session.state.queue, call.query.shape)
     return stream_frame("session_snapshot", data), view.offset
@@ -106,10 +113,10 @@ def _epoch(call: Call) -> Epoch | None:
 
 
 async def part_of_log(call: Call) -> Reply:
-    """Some events of one session, bounded in number and bytes."""
+    """Return some events of one session, bounded in number and bytes."""
     query: LogQuery = call.query
     node = call.daemon.node
-    ring = shaped_ring(node, await node.tail(call.session_id), call.session_id, query.shape)
+    ring = projected_ring(node, await node.tail(call.session_id), call.session_id, query.shape)
     head, position, lost = await start_at(node, call.session_id, _epoch(call), read_offset(query.after) or 0)
     events: list[Raw] = [] if lost is None else [raw(lost.envelope(call.session_id))]
     lines, reached = await _lines(ring.log, position.offset, min(position.offset + query.limit, head.head))
@@ -124,8 +131,10 @@ async def part_of_log(call: Call) -> Reply:
     )
 
 
-async def _lines(log: ShapedLog, after: int, upto: int) -> tuple[list[Raw], int]:
-    """Events as lines, a page at most, and where they end: before `upto` too where that is not shown here yet."""
+async def _lines(log: ProjectedLog, after: int, upto: int) -> tuple[list[Raw], int]:
+    """Return up to a page of events as lines, and the offset where they end. It is before `upto` if the events up
+    to there are not visible here yet.
+    """
     try:
         fold = await log.fold_at(after)
     except PositionLost as error:
@@ -149,22 +158,30 @@ async def _lines(log: ShapedLog, after: int, upto: int) -> tuple[list[Raw], int]
 
 
 async def many_events(call: Call, send: Send) -> None:
-    """The events of some sessions, or of all that there are and will be."""
+    """Stream the events of some sessions, or of all current and future ones."""
     text = call.request.headers.get("last-event-id") or call.query.after
-    stream = ManyStream(call, read_cursor(text) if text else None, call.query.shape)
+    position = ManyStart(call.daemon, read_cursor(text) if text else None)
     wanted = _wanted(call)
     for session_id in wanted:
         try:
-            # Opening it first lets its tail know whether it is closed: then the stream can end.
+            # Opening the session first lets its tail learn if it is closed, so that the stream can end.
             await call.daemon.node.peek(session_id)
-            await stream.add_named(session_id)
+            await position.add_named(session_id)
         except SessionNotFound:
-            stream.add_missing(session_id)
-    await run_stream(call, send, {}, stream.run_named if wanted else stream.run_all)
+            position.add_missing(session_id)
+
+    def start(answer: OpenAnswer) -> None:
+        stream = ManyStream(call, answer, position)
+        if wanted:
+            stream.show_named()
+        else:
+            stream.show_all()
+
+    await serve_stream(call, send, {}, start)
 
 
 def _wanted(call: Call) -> list[SessionId]:
-    """The sessions that the stream shows; none means all."""
+    """Return the sessions that the stream shows; `None` means all."""
     query = call.request.query_params
     texts = [*query.getlist("session"), *(each for many in query.getlist("sessions") for each in many.split(","))]
     wanted = list(dict.fromkeys(SessionId(each) for each in texts if each))
@@ -176,7 +193,7 @@ def _wanted(call: Call) -> list[SessionId]:
 ENDPOINTS = (
     Endpoint(
         method="GET",
-        path=PATH,
+        path="/session/{session_id}/events",
         stream=session_events,
         summary="Follow a session as server-sent events",
         role=Role.OBSERVER,

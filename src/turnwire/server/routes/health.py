@@ -1,9 +1,10 @@
-"""Whether the daemon lives and takes work, and what it counts, for load balancers and supervisors.
+"""Health, readiness and metrics of the daemon, for load balancers and supervisors.
 
-`health` says that the process answers, with `deep` that its log does; `ready` says that new work is welcome. A log
-that could not take a write is of no use until it takes one as large, and is tried at each question: where nobody
-sends work to a daemon that is not ready, nothing else would find out. A node that is one of several is not ready
-while it cannot show the others that it lives. Never says more than that to strangers.
+`health` reports that the process answers, with `deep` that its log answers as well; `ready` reports that the daemon
+accepts new work. A log that failed a write counts as failed until it accepts a write of the same size, and each
+request tries one: otherwise a daemon that gets no work because it is not ready would never recover. A node of a
+cluster is not ready while it cannot prove to the others that it is alive. Callers without a credential get no
+further details.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import anyio
 from msgspec import Struct
 from starlette.types import Send
 
-from turnwire.errors import AppendConflict, LifeOver, LogUnavailable, SessionNotFound, TurnwireError
+from turnwire.errors import AppendConflict, LifeOver, LogCorrupt, LogUnavailable, SessionNotFound, TurnwireError
 from turnwire.ids import SessionId
 from turnwire.log.base import EventLog, Snapshot
 from turnwire.log.meter import LogMeter, Trouble
@@ -26,33 +27,34 @@ from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.telemetry.metrics import CONTENT_TYPE
 
 DEEP_S = 5.0
-"""A log that takes longer is of no use to anybody who waits."""
+"""Timeout for the log; a slower log is useless to its callers."""
 PROBE = "probe"
-"""The snapshot that is written to find out whether there is room again. Nobody reads it."""
+"""Prefix of the snapshot that is written to test for free space. It is never read."""
 LEAST_ROOM, MOST_ROOM = 64 * 1024, 1024 * 1024
-"""Bytes of it. It is as large as what did not fit, for what is smaller might fit and the next event not; but a
-stranger who asks shall not make the disk write for long."""
+"""Bounds of its size in bytes. It is as large as the write that failed, because a smaller one might fit when the
+next event does not. The upper bound limits the disk time that an anonymous caller can use.
+"""
 
 
 class HealthQuery(Struct, frozen=True):
     deep: bool = False
-    """Ask the log too."""
+    """Check the log as well."""
 
 
 class Health(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     status: Literal["ok", "degraded"]
     reason: str | None = None
     recovering: bool = False
-    """Sessions that a crash left open still get their end; whoever asks for one of them waits for that."""
+    """Sessions that a crash left open and that still get their final event. A request for one waits for that."""
     append_ms: float | None = None
-    """How long the log took to write; only told by a deep look at a log with sessions in it."""
+    """Milliseconds of a write to the log; only in a deep check of a log that has sessions."""
 
 
 class Readiness(Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: Literal["ready", "stopping", "degraded"]
     reason: str | None = None
     recovering: bool = False
-    """As in `health`: new work is welcome all the same."""
+    """As in `health`. The daemon accepts new work during recovery."""
 
 
 async def health(call: Call) -> Reply:
@@ -82,7 +84,9 @@ async def ready(call: Call) -> Reply:
 
 
 async def _ask_log(daemon: Daemon) -> tuple[str | None, bool]:
-    """Why the log is of no use now, and whether it was written to. The write changes nothing."""
+    """Return why the log is unusable now, and whether it was written to. The write changes nothing."""
+    if daemon.metrics.log.is_damaged:
+        return LogCorrupt.code, False
     trouble = daemon.metrics.log.trouble
     with anyio.move_on_after(DEEP_S):
         try:
@@ -95,7 +99,7 @@ async def _ask_log(daemon: Daemon) -> tuple[str | None, bool]:
 
 
 async def _try_again(meter: LogMeter, log: EventLog, trouble: Trouble) -> str | None:
-    """What the log suffers from after another try. Raises what the try met."""
+    """Retry the failed write and return the log's remaining failure. Raises the error of the retry."""
     with suppress(SessionNotFound):  # it was deleted meanwhile: nothing was learnt
         await _take_room(log, trouble.size)
         meter.forget(trouble)
@@ -103,15 +107,15 @@ async def _try_again(meter: LogMeter, log: EventLog, trouble: Trouble) -> str | 
 
 
 async def _take_room(log: EventLog, size: int) -> None:
-    """Write so much, and give it back: what is kept in the end does not grow with the number of tries."""
+    """Write that many bytes and free them again, so that the log does not grow with the number of tries."""
     heads = await log.sessions(limit=1)
     if not heads:
-        # A session without an event is shown to nobody.
+        # A session without an event is not listed.
         session_id = SessionId(f"{PROBE}-{secrets.token_hex(8)}")
         await log.create(session_id)
         await log.delete(session_id)
         return
-    # Bytes that no disk makes smaller, and other ones each time: an unchanged page would not be written.
+    # Random bytes do not compress, and they differ each time because an unchanged page would not be written.
     room = secrets.token_bytes(min(max(size, LEAST_ROOM), MOST_ROOM))
     for body in (room, b""):
         await log.save_snapshot(heads[0].session_id, Snapshot(PROBE, 0, 1, body))
@@ -119,7 +123,8 @@ async def _take_room(log: EventLog, size: int) -> None:
 
 async def _write_nothing(daemon: Daemon) -> bool:
     if daemon.members is not None:
-        # It writes with each beat, and how old the last one is was looked at. The first session may be another's.
+        # The log is written with each heartbeat, and the age of the last one was checked above. The first session
+        # may belong to another node.
         await daemon.log.sessions(limit=1)
         return False
     heads = await daemon.log.sessions(limit=1)

@@ -1,8 +1,9 @@
-"""The page at `/`: the built files of `web/page`, which `make page` writes into the folder `page` beside us.
+"""The page at `/`: the built files of `web/page`, which `make page` writes into the folder `page` next to this
+module.
 
-They are the same for everybody and tell nothing of this daemon, so they need no credential; what the page asks for
-does. Only the files that are there can be asked for, by their names: no path is ever made from a request. They are
-read and compressed once, together, so that a page never meets the files of another build.
+The files are the same for all callers and reveal nothing of this daemon, so they need no credential; the page's
+requests do. Only existing files can be requested, by name: no path is ever made from a request. They are read and
+compressed once, together, so that a page never gets the files of another build.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self';"
     " worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""What the page may load and reach: itself. A worker is bound by the one that came with its own script."""
+"""Content security policy: the page may load from and connect to its own origin only. A worker is bound by the
+policy sent with its script.
+"""
 UNUSED = ("camera", "display-capture", "geolocation", "hid", "microphone", "midi", "payment", "serial", "usb")
-"""What no script of the page may ask the browser for, whatever becomes of it."""
+"""Browser features that no script of the page may use, even if it is compromised."""
 
 _NAMED_BY_CONTENT = "public, max-age=31536000, immutable"
-"""The name of an asset has the hash of its bytes: whoever has it need not ask again."""
+"""Assets have the hash of their bytes in their name, so a cached copy never needs revalidation."""
 _ASKED_AGAIN = "no-cache"
 _MEDIA = {
     ".css": "text/css; charset=utf-8",
@@ -56,9 +59,9 @@ _NONE_OF_IT = re.compile(r"q=0(\.0*)?")
 class _File(NamedTuple):
     body: bytes
     compressed: bytes | None
-    """None if that would not be smaller."""
+    """`None` if compression would not make it smaller."""
     etag: str
-    """Weak: the same for both forms."""
+    """Weak, because both encodings share it."""
     media_type: str
 
 
@@ -113,7 +116,7 @@ async def _send(send: Send, status: int, headers: Mapping[str, str], body: bytes
 
 
 def takes_gzip(accepted: str) -> bool:
-    """Whether `Accept-Encoding` names gzip, and not to refuse it."""
+    """Return whether `Accept-Encoding` accepts gzip."""
     for each in accepted.lower().replace(" ", "").split(","):
         coding, _, quality = each.partition(";")
         if coding == "gzip":
@@ -152,4 +155,4 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         if each.is_file() and each.name != INDEX
     ),
 )
-"""The routes of the page. Its files beside the document are named one by one: all else at the root is API."""
+"""The routes of the page. All its files but the document are named one by one: all else at the root is API."""

@@ -1,8 +1,8 @@
-"""Permission requests of the agent to its users, forms among them: which are open, and their answers.
+"""Permission requests of the agent to its users, including forms: the open ones, and their answers.
 
-Anybody who may control the session may answer. The first answer counts, a repeat of it is harmless, and another one
-is told that it came too late. The routes named `permission` are those of older clients: to them an answer that does
-not count is 404.
+Any client that may control the session may answer. The first answer counts. A repeat of it is harmless, and a
+different one gets the answer that it came too late. The routes named `permission` are for older clients: they
+answer 404 if an answer does not count.
 """
 
 from __future__ import annotations
@@ -13,11 +13,6 @@ from typing import Any, TypeAlias, cast
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from turnwire.core.events import PermissionRequested
-from turnwire.core.inputs import AnswerPermission
-from turnwire.core.permissions import ACTIONS, NOT_ANSWERED, PermissionAnswer
-from turnwire.core.state import SessionState
-from turnwire.core.translate.views import permission_request_in
 from turnwire.errors import (
     BadRequest,
     InvalidOption,
@@ -29,16 +24,21 @@ from turnwire.errors import (
     UnknownClient,
 )
 from turnwire.ids import ChildId, ClientId, PermissionId, PromptId, SessionId
+from turnwire.projections.translate.views import permission_request_in
 from turnwire.server.access.identity import Role
 from turnwire.server.bodies import BodyKind
 from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
 from turnwire.server.routes.turns import ACTS, READS
+from turnwire.session.events import PermissionRequested
+from turnwire.session.inputs import AnswerPermission
+from turnwire.session.permissions import ACTIONS, NOT_ANSWERED, PermissionAnswer
+from turnwire.session.state import SessionState
 from turnwire.wire.jsonrpc import UNREADABLE, raw
 from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 
 
 class PermissionRequest(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A permission request that waits for an answer."""
+    """A permission request without an answer."""
 
     request_id: PermissionId
     session_id: SessionId
@@ -46,18 +46,18 @@ class PermissionRequest(Struct, frozen=True, kw_only=True, rename="camel", omit_
     """`session/request_permission` or `elicitation/create`."""
     at: int
     params: Raw
-    """All that the agent sent with it."""
+    """All parameters that the agent sent."""
     tool_call: Raw | UnsetType = UNSET
-    """What it wants to do, for a permission request in the words of v1."""
+    """The tool call of a permission request, in the form of ACP v1."""
     title: Raw | UnsetType = UNSET
     description: Raw | UnsetType = UNSET
     subject: Raw | UnsetType = UNSET
-    """The same in the words of v2."""
+    """The subject of a permission request, in the form of ACP v2."""
     options: Raw
-    """What can be selected."""
+    """The options to select from."""
     prompt_id: PromptId | None = None
     child: ChildId | None = None
-    """The child session that asks."""
+    """The child session that sent the request."""
 
 
 class PermissionRequestList(Struct, frozen=True):
@@ -71,7 +71,7 @@ class Selected(Struct, frozen=True, tag="selected", tag_field="outcome", rename=
 
 
 class Refused(Struct, frozen=True, tag="cancelled", tag_field="outcome"):
-    """No option; the agent hears that the user did not choose."""
+    """No option is selected; the agent is notified that the user made no choice."""
 
 
 Outcome: TypeAlias = Selected | Refused
@@ -82,20 +82,20 @@ class AnswerBody(Struct, frozen=True, kw_only=True):
 
     outcome: Outcome | None = None
     answer: dict[str, Any] | None = None
-    """`{"action": "accept", "content": {…}}`, or the action decline or cancel. The agent gets it as it is."""
+    """`{"action": "accept", "content": {…}}`, or the action decline or cancel. Forwarded to the agent unchanged."""
 
 
 class AnswerReceipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of an answer."""
+    """The result of an answer."""
 
     won: bool
-    """It counts, or it is the same as the one of the same client that does."""
+    """True if this answer counts, or if it repeats the answer of the same client that counts."""
     answer: Raw
-    """The answer that counts, as the agent got it."""
+    """The answer that counts, as sent to the agent."""
     outcome: Raw | UnsetType = UNSET
-    """Its outcome, for a permission request."""
+    """The outcome of the answer that counts, for a permission request."""
     by: ClientId | None = None
-    """Whose it is; none if nobody's who named a client id."""
+    """The client whose answer counts; absent if that request named no client id."""
 
 
 class Nothing(Struct, frozen=True):
@@ -164,7 +164,7 @@ async def answer_compat(call: Call) -> Reply:
 
 
 async def answer_anywhere(call: Call) -> Reply:
-    """The request is looked for in all sessions that are at work: one with a request always is."""
+    """Answer without a session id. All active sessions are searched: one with an open request is always active."""
     node, request_id = call.daemon.node, _named(call)
     for session_id in filter(call.who.may_touch, await node.active()):
         with suppress(SessionNotFound):
@@ -200,12 +200,12 @@ async def _answer(call: Call, session_id: SessionId) -> PermissionAnswer:
 
 
 def _result(body: AnswerBody, method: str | None) -> Raw:
-    """The JSON-RPC result for the agent. Of a request that is not open any more the method is not known."""
+    """Return the JSON-RPC result for the agent. The method of a request that is no longer open is unknown."""
     if (body.outcome is None) == (body.answer is None):
         raise BadRequest("give `outcome` for a permission request, or `answer` for an elicitation")
     if body.answer is not None:
         if method == SESSION_REQUEST_PERMISSION:
-            # What is selected is checked against what was offered, and only an outcome says what is selected.
+            # A selection is checked against the offered options, and only an outcome names a selection.
             raise BadRequest("this is a permission request; answer it with `outcome`")
         if body.answer.get("action") not in ACTIONS:
             raise BadRequest(f"the `action` of an answer is one of {', '.join(ACTIONS)}")

@@ -1,9 +1,9 @@
-"""Prompting a session, steering, cancelling and settling what runs, and asking where a prompt stands.
+"""Prompting a session, steering, cancelling and settling a turn, and reading the state of a prompt.
 
-A prompt is answered with 202 at once: it is in the log, the answer is on the wire, and only then is the agent
-asked. Whoever asks for it explicitly gets the old blocking answer instead, with the end of the turn in it. No turn
-is tied to its request: a client that leaves changes nothing. A cancel is asked for here and confirmed by the turn's
-end: no answer says that a turn is over, its terminal event does.
+A prompt is answered with 202 at once: it is in the log, the answer is sent, and only then does the agent get the
+prompt. A caller that asks for it explicitly gets the older blocking answer, which contains the end of the turn. No
+turn depends on its request: a client that disconnects changes nothing. A cancel is requested here and confirmed by
+the turn's end: the terminal event reports that a turn is over, no reply does.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from msgspec.structs import replace
 
-from turnwire.core.events import TurnCompleted, TurnFailed
-from turnwire.core.inputs import Cancel, Prompt, Settle, WhenBusy
-from turnwire.core.turn import TurnState
-from turnwire.core.view import View
+from turnwire import new_ids
 from turnwire.errors import (
     BadRequest,
     ContentRefused,
@@ -26,6 +23,7 @@ from turnwire.errors import (
     LogFull,
     PromptNotFound,
     QueueFull,
+    QueueTooLarge,
     SessionBusy,
     ShuttingDown,
     TurnError,
@@ -33,7 +31,7 @@ from turnwire.errors import (
     UnknownClient,
 )
 from turnwire.ids import PromptId, RequestId, SessionId
-from turnwire.runtime import new_ids
+from turnwire.projections.view import View
 from turnwire.server.access.identity import Role
 from turnwire.server.bodies import BodyKind
 from turnwire.server.daemon.prompts import (
@@ -46,7 +44,7 @@ from turnwire.server.daemon.prompts import (
     take_prompt,
     wait_for,
 )
-from turnwire.server.endpoint import REACHED, Call, Endpoint, Reply
+from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes.turns import (
     ACTS,
     READS,
@@ -56,19 +54,17 @@ from turnwire.server.routes.turns import (
     find_record,
     queued_at,
 )
+from turnwire.session.events import TurnCompleted, TurnFailed
+from turnwire.session.inputs import Cancel, Prompt, Settle, WhenBusy
+from turnwire.session.turn import TurnState
 from turnwire.wire.jsonrpc import raw
-
-COMPAT_CLIENT_ID = "x-qwen-client-id"
-"""Clients that send it learn a prompt's id from the answer, and wait for its end on an open stream. An end
-that they read first is lost to them. The two come on two sockets, and a busy client reads those in any order,
-in whatever order they were written: so its streams show the end when it has read the answer (ADR 26)."""
 
 APPLIED = {"Preference-Applied": "wait"}
 
 _SECONDS = re.compile(r'\s*wait\s*(?:=\s*"?(?P<seconds>\d{1,9})"?\s*)?', re.IGNORECASE)
 
 LONGEST_MS = 7 * 86_400_000
-"""A week; a turn that may take longer needs no deadline."""
+"""One week in milliseconds; a turn that may run longer needs no deadline."""
 
 Content = Annotated[list[dict[str, Any]], Meta(min_length=1)]
 """Content blocks of ACP, at least one."""
@@ -79,33 +75,34 @@ REFUSALS: tuple[type[TurnwireError], ...] = (
     ContentRefused,
     SessionBusy,
     QueueFull,
+    QueueTooLarge,
     IdempotencyConflict,
     ShuttingDown,
 )
-"""What a prompt may be refused with."""
+"""Errors that can reject a prompt."""
 
 
 class SteerBody(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A prompt."""
+    """A prompt for the running turn."""
 
     prompt: Content
     meta: dict[str, Any] | None = field(default=None, name="_meta")
-    """For the agent, as it is."""
+    """Metadata, forwarded to the agent unchanged."""
     deadline_ms: Annotated[int, Meta(gt=0, le=LONGEST_MS)] | None = None
-    """The turn is cancelled if it has not ended after so many milliseconds, waiting included."""
+    """The turn is cancelled if it has not ended after this many milliseconds, including its time in the queue."""
     prompt_request_id: RequestId | None = None
-    """The caller's own id for the prompt; events of the turn's end repeat it."""
+    """The caller's id for the prompt; the events of the turn's end repeat it."""
 
 
 class PromptBody(SteerBody, frozen=True, kw_only=True, rename="camel"):
-    """A prompt, and what it wants when a turn is running already."""
+    """A prompt and its treatment if a turn is already running."""
 
     when_busy: WhenBusy | None = None
-    """By default what the operator chose, which `/capabilities` tells as `policy.whenBusy`."""
+    """Defaults to the operator's choice, which `/capabilities` reports as `policy.whenBusy`."""
 
 
 class PromptQuery(Struct, rename="camel"):
-    """How to be answered."""
+    """The form of the answer."""
 
     wait: (
         Annotated[
@@ -120,14 +117,14 @@ class PromptQuery(Struct, rename="camel"):
 
 
 class PromptReply(PromptReceipt, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The end of the turn, as the blocking answer tells it."""
+    """The end of the turn, in the blocking answer."""
 
     stop_reason: str
     usage: Raw | UnsetType = UNSET
 
 
 class PromptStatusQuery(Struct, rename="camel"):
-    """Which prompt."""
+    """The prompt to look up."""
 
     prompt_id: Annotated[str, Meta(description="by default the running one, else the newest one")] | None = None
 
@@ -142,10 +139,10 @@ async def prompt(call: Call) -> Reply:
     if seconds is None:
         became = None
         if body.when_busy is WhenBusy.STEER:
-            # Not waited for: the answer comes before the agent is asked.
+            # Not awaited: the answer is sent before the agent is asked.
             became = await steered(call.daemon, call.session_id, taken, 0, call.left)
         return receipt(taken, became)
-    # The answer waits for the agent, so the agent does not wait for the answer.
+    # The answer waits for the agent, so the agent must not wait for the answer.
     taken.told()
     end = await wait_for(call.daemon, call.session_id, taken, (TurnCompleted, TurnFailed), seconds, call.left)
     headers = APPLIED if call.query.wait is None else {}
@@ -166,27 +163,25 @@ async def prompt(call: Call) -> Reply:
 
 
 async def take(call: Call, body: SteerBody, when_busy: WhenBusy | None) -> Taken:
-    """Have the prompt accepted, as its request says or the operator. Raises one of `REFUSALS`; then no turn is."""
+    """Accept the prompt with the request's or the operator's policy. Raises one of `REFUSALS`, without a turn."""
     daemon = call.daemon
     daemon.check_open()
     key = call.headers.get("idempotency-key")
     if key is not None and not 0 < len(key) <= KEY_LENGTH:
         raise BadRequest(f"an Idempotency-Key has 1 to {KEY_LENGTH} characters")
     client_id = await daemon.clients.known(call.session_id, call.client_id, call.who)
-    prompt_id = new_ids.prompt_id()
-    if client_id is not None and COMPAT_CLIENT_ID in call.headers and REACHED in call.extensions:
-        daemon.clients.answering(call.session_id, client_id, prompt_id, call.extensions[REACHED]["call"])
     now = daemon.clock.now_ms()
     wanted = Prompt(
         at=now,
         author=call.who.name,
         client_id=client_id,
-        prompt_id=prompt_id,
+        prompt_id=new_ids.prompt_id(),
         content=raw(body.prompt),
         when_busy=when_busy or WhenBusy(daemon.settings.when_busy),
         prompt_request_id=body.prompt_request_id,
         key=key,
-        # What the client said: what the operator chooses may change between a prompt and its repetition.
+        # The digest covers the client's values only: the operator's defaults may change between a prompt and its
+        # repetition.
         digest=None if key is None else digest(body.prompt, body.meta, when_busy or WhenBusy.QUEUE),
         deadline_at=None if body.deadline_ms is None else now + body.deadline_ms,
     )
@@ -194,7 +189,7 @@ async def take(call: Call, body: SteerBody, when_busy: WhenBusy | None) -> Taken
 
 
 def receipt(taken: Taken, became: Steered | None = None) -> Reply:
-    """The answer to an accepted prompt; with what became of it if it was to be steered."""
+    """Return the answer to an accepted prompt, including the outcome of steering if requested."""
     accepted, turn = taken.accepted, taken.turn
     is_queued = turn is not None and turn.state in {TurnState.QUEUED, TurnState.OFFERED}
     told = PromptReceipt(
@@ -210,9 +205,9 @@ def receipt(taken: Taken, became: Steered | None = None) -> Reply:
 
 
 def _wanted_wait(call: Call) -> float | None:
-    """How long the answer waits for the end; none if it comes now.
+    """Return how long the answer waits for the end of the turn, or `None` if it is sent now.
 
-    The caller prefers to wait, no more: where that is turned off, it gets the answer that everybody gets.
+    Waiting is only a preference of the caller: if the operator disabled it, the caller gets the normal answer.
     """
     asked = _asked_wait(call)
     longest = call.daemon.limits.blocking_s if call.daemon.settings.blocking else 0
@@ -225,7 +220,7 @@ def _asked_wait(call: Call) -> float | None:
         return None if query.wait in {"false", "0"} else _most(query.wait)
     for header in call.request.headers.getlist("prefer") if "prefer" in call.headers else ():
         for preference in header.split(","):
-            # What cannot be read is no preference of ours, and is ignored.
+            # An unreadable preference is ignored.
             found = _SECONDS.fullmatch(preference.partition(";")[0])
             if found is not None:
                 return _most(found["seconds"] or "true") or None
@@ -240,13 +235,13 @@ def _most(text: str) -> float:
 
 
 class CancelBody(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Which turn; by default the one that runs."""
+    """The turn to cancel; the running one by default."""
 
     prompt_id: PromptId | None = None
 
 
 class SettleBody(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Which turn."""
+    """The turn to settle."""
 
     prompt_id: PromptId
 
@@ -268,7 +263,7 @@ async def settle(call: Call) -> Reply:
     try:
         await call.daemon.node.submit(call.session_id, settled)
     except PromptNotFound:
-        # Asked again long after: the session's state only remembers its last turn, the log all of them.
+        # For a request repeated much later: the state remembers only the session's last turn, the log all of them.
         record = await call.daemon.node.look(call.session_id, lambda view: find_record(view, body.prompt_id))
         if record.ended_at is None:
             raise
@@ -295,7 +290,7 @@ async def prompt_status(call: Call) -> Reply:
 
 
 def _status(session_id: SessionId, view: View, named: str | None) -> tuple[PromptStatus, bool]:
-    """Where a prompt stands, else the one that runs, else the last; and whether the agent works on it."""
+    """Return the status of a prompt, else of the running turn, else of the last; and if the agent works on it."""
     prompt_id = named or view.active or next(reversed(view.turns), None)
     if prompt_id is None:
         raise PromptNotFound("the session has had no prompt yet")
@@ -316,7 +311,7 @@ def _status(session_id: SessionId, view: View, named: str | None) -> tuple[Promp
 
 
 async def _suspicion(call: Call, prompt_id: PromptId) -> tuple[bool, list[str]]:
-    """What is known of a turn that runs; nothing if it has ended since."""
+    """Return the suspicion about a running turn, or nothing if it has ended since."""
     known = await call.daemon.node.agents.explain(call.session_id)
     return (known.suspected_complete, known.reasons) if known.prompt_id == prompt_id else (False, [])
 

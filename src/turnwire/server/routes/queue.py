@@ -1,6 +1,6 @@
-"""The queue of a session: prompts that wait, in their order, for anybody to look at and change.
+"""The queue of a session: waiting prompts in order, for any client to read and change.
 
-The routes named `pending-prompts` show the same as older clients know it, with the running prompt in front.
+The routes named `pending-prompts` show the same in the form of older clients, with the running prompt first.
 """
 
 from __future__ import annotations
@@ -9,10 +9,6 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct
 
-from turnwire.core.events import Origin
-from turnwire.core.inputs import HoldQueue, ReleaseQueue, RemovePrompt, UpdatePrompt
-from turnwire.core.state import SessionState, Turn
-from turnwire.core.view import View
 from turnwire.errors import (
     BadRequest,
     ContentRefused,
@@ -21,52 +17,56 @@ from turnwire.errors import (
     ShuttingDown,
 )
 from turnwire.ids import ClientId, PromptId
+from turnwire.projections.view import View
 from turnwire.server.access.identity import Role
 from turnwire.server.bodies import BodyKind
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes.prompts import Content
 from turnwire.server.routes.turns import ACTS, READS, find_record, queued_at
+from turnwire.session.events import Origin
+from turnwire.session.inputs import HoldQueue, ReleaseQueue, RemovePrompt, UpdatePrompt
+from turnwire.session.state import SessionState, Turn
 from turnwire.wire.jsonrpc import raw
 
 
 class QueuedPrompt(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A prompt that waits."""
+    """A waiting prompt."""
 
     prompt_id: PromptId
     content: Raw
     text: str
     queued_at: int
     position: int | None = None
-    """Its place, 0 is next; none if it has left the queue since."""
+    """Position in the queue, 0 is next; absent if the prompt has left the queue since."""
     author: str | None = None
     originator_client_id: ClientId | None = None
     steering: bool = False
-    """The agent is asked to take it into the running turn."""
+    """True while the agent is being asked to add it to the running turn."""
 
 
 class Queue(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The prompts that wait, the next one first."""
+    """The waiting prompts, the next one first."""
 
     prompts: list[QueuedPrompt]
     held: bool
-    """Nothing starts from it."""
+    """True if no prompt of the queue is started."""
     held_reason: str | None = None
 
 
 class QueueChange(Struct, frozen=True):
-    """Hold the queue, or let it go on."""
+    """Hold the queue or resume it."""
 
     held: bool
 
 
 class PromptChange(Struct, frozen=True, kw_only=True):
-    """Another content, another place, or both."""
+    """New content, a new position, or both."""
 
     content: Content | None = None
     prompt: Content | None = None
-    """Another name for `content`."""
+    """An alias of `content`."""
     position: Annotated[int, Meta(ge=0)] | None = None
-    """A place behind the last one is the last one."""
+    """A position past the end means the last position."""
 
 
 class Removal(Struct, frozen=True):
@@ -74,7 +74,7 @@ class Removal(Struct, frozen=True):
 
 
 class PendingPrompt(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A prompt that runs or waits."""
+    """A running or waiting prompt."""
 
     prompt_id: PromptId
     text: str
@@ -94,7 +94,7 @@ async def show_queue(call: Call) -> Reply:
     state = (await call.daemon.node.peek(call.session_id)).state
     prompts: list[QueuedPrompt] = []
     if state.queue:
-        # Read after the state, the view knows every prompt of it.
+        # The view is read after the state, so it knows every prompt of that state.
         prompts = await call.daemon.node.look(
             call.session_id, lambda view: [_queued(view, each, place) for place, each in enumerate(state.queue)]
         )

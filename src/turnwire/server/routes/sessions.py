@@ -1,12 +1,12 @@
-"""Sessions: create, load, resume, fork, list, look at, rename, archive, close.
+"""Sessions: create, load, resume, fork, list, read, rename, archive, close.
 
-A create answers once the session is recorded and its agent has it, so that an agent that refuses is heard at once;
-an agent that is slow goes on opening, and what it says early is in the log after the answer. For a load or a resume
-the agent is not asked: the log knows the session, and the agent gets it back with the next prompt. A fork is a new
-session that its agent makes of the old one.
+A create is answered once the session is recorded and its agent has accepted it, so the caller learns of a rejection
+at once. A slow agent continues to open the session after the answer, and its early updates follow in the log. A
+load or a resume does not involve the agent: the log has the session, and the agent gets it back with the next
+prompt. A fork is a new session that the agent makes of the old one.
 
-Create, load, resume and fork attach the caller and share one answer. The position and the values in it are of one
-moment, so following from there misses nothing and repeats nothing.
+Create, load, resume and fork attach the caller and share one answer. The position and the values in it are of the
+same moment, so a caller that follows the events from there misses nothing and sees nothing twice.
 """
 
 from __future__ import annotations
@@ -19,12 +19,6 @@ from anyio import to_thread
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from msgspec.structs import asdict, fields, replace
 
-from turnwire.core.child_names import session_of
-from turnwire.core.ending import NODE_LOST, RESTARTED
-from turnwire.core.inputs import Archive, Close, Rename
-from turnwire.core.state import Phase, SessionState, Setup
-from turnwire.core.translate.views import latest_in
-from turnwire.core.view import Latest, TurnRecord, Usage, View
 from turnwire.errors import (
     AgentLaunchFailed,
     AgentUnavailable,
@@ -49,6 +43,8 @@ from turnwire.errors import (
     UnknownClient,
 )
 from turnwire.ids import AgentName, ClientId, Epoch, PromptId, SessionId
+from turnwire.projections.translate.views import latest_in
+from turnwire.projections.view import Latest, TurnRecord, Usage, View
 from turnwire.runtime.draining import STOPPED
 from turnwire.runtime.node import Fork
 from turnwire.server.access.identity import Role
@@ -64,45 +60,49 @@ from turnwire.server.daemon.creation import (
 )
 from turnwire.server.daemon.session_list import Archived, SessionEntry, Standing, Wanted, iso
 from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
-from turnwire.server.streams.history import replay, snapshot_of
+from turnwire.server.readers.history import replay, snapshot_of
+from turnwire.session.child_names import session_of
+from turnwire.session.ending import NODE_LOST, RESTARTED
+from turnwire.session.inputs import Archive, Close, Rename
+from turnwire.session.state import Phase, SessionState, Setup
 from turnwire.wire.jsonrpc import raw
 
 TITLE_CHARACTERS = 256
 DOTS = frozenset({".", ".."})
-"""What every client would take out of a URL."""
+"""Path segments that every client would remove from a URL."""
 
 GivenId = Annotated[str, Meta(pattern="^[A-Za-z0-9_.-]{1,128}$", max_length=128)]
 LARGEST_PAGE = 100
 PageSize = Annotated[int, Meta(ge=1, le=LARGEST_PAGE)]
 
 TERMINALS = 1000
-"""Ends of turns that an answer tells, newest kept."""
+"""Number of turn ends in an answer, the newest ones."""
 INTERRUPTED = frozenset({RESTARTED, NODE_LOST, STOPPED})
-"""Ends of turns that are the daemon's own."""
+"""Ends of turns that the daemon itself caused."""
 
 
 class NewSession(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What to create. All of it is optional."""
+    """The session to create. All members are optional."""
 
     cwd: str | None = None
-    """Where it works; the daemon's first directory if none is given."""
+    """The working directory; the daemon's first directory by default."""
     agent: str | None = None
-    """The name of its agent, as `GET /agents` has it; the default one if none is given."""
+    """The name of its agent, as in `GET /agents`; the default agent if absent."""
     session_id: GivenId | None = None
     session_scope: Literal["single", "thread"] | None = None
-    """`single` enters the newest open session of that directory, if there is one."""
+    """`single` attaches to the newest open session of that directory, if there is one."""
     title: str | None = None
     approval_mode: str | None = None
     mcp_servers: list[dict[str, Raw]] = []
     additional_directories: list[str] = []
-    """Further directories to work in, if the agent takes any."""
+    """Further working directories, if the agent accepts any."""
     meta: dict[str, Raw] | None = field(default=None, name="_meta")
-    """For the agent, as it is."""
+    """Metadata, forwarded to the agent unchanged."""
 
 
 class CreateQuery(ShapeQuery, frozen=True):
     wait: bool = True
-    """Whether to wait for the agent's answer."""
+    """True to wait for the agent's answer."""
 
 
 class ListQuery(Struct, frozen=True):
@@ -113,15 +113,17 @@ class ListQuery(Struct, frozen=True):
     agent: str | None = None
     """Only the sessions of this agent."""
     archived: Archived = "false"
-    """Sessions that were archived are left out; `true` lists only them, `all` both."""
+    """By default archived sessions are omitted; `true` lists only them, `all` lists both."""
     search: Annotated[str, Meta(max_length=TITLE_CHARACTERS)] = ""
-    """Only sessions that have all of these words in their title or directory, or in one message of a user or the
-    agent or one title of a tool call. In large or small letters; of what was said the last may be a beginning."""
+    """Only sessions that contain all these words in their title or directory, or in one message of a user or the
+    agent or one title of a tool call. Case is ignored. The last word may be a prefix when messages and tool calls
+    are searched.
+    """
 
 
 class PageQuery(Struct, frozen=True):
     size: Annotated[int, Meta(ge=1, le=1000)] = 20
-    """Clients of this contract ask for so many; they get fewer, and a cursor."""
+    """Page size. Clients of this contract may ask for more; they get fewer sessions and a cursor."""
     cursor: str | None = None
     archived: Archived = "false"
 
@@ -134,7 +136,7 @@ class SessionPage(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 
 
 class SessionSnapshot(SessionEntry, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Where a session stands."""
+    """The state of a session."""
 
     is_closed: bool
     commands: Raw | UnsetType = UNSET
@@ -152,11 +154,11 @@ class SessionSnapshot(SessionEntry, frozen=True, kw_only=True, rename="camel", o
 
 class DeleteQuery(Struct, frozen=True):
     purge: bool = False
-    """Remove the log as well."""
+    """Delete the log as well."""
 
 
 class Metadata(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A new name; `displayName` is another word for `title`. Null takes the name away."""
+    """A new title; `displayName` is an alias of `title`. Null removes the title."""
 
     title: str | UnsetType | None = UNSET
     display_name: str | UnsetType | None = UNSET
@@ -169,7 +171,7 @@ class MetadataChanged(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AgentState(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What the agent offers and what is chosen, in the shapes of the version of ACP that was asked for."""
+    """The offered and the selected settings of the agent, in the form of the requested ACP version."""
 
     modes: dict[str, Any] | UnsetType = UNSET
     models: dict[str, Any] | UnsetType = UNSET
@@ -178,13 +180,13 @@ class AgentState(Struct, frozen=True, kw_only=True, rename="camel", omit_default
 
 
 class SessionOpened(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A session that the caller is attached to now."""
+    """A session that the caller is now attached to."""
 
     session_id: SessionId
     workspace_cwd: str
     agent: AgentName
     attached: bool
-    """It was there already."""
+    """True if the session existed already."""
     client_id: ClientId
     created_at: str
     has_active_prompt: bool
@@ -194,20 +196,20 @@ class SessionOpened(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Entered(NamedTuple):
-    """A session as a client finds it."""
+    """The state of a session for an attaching client."""
 
     opened: SessionOpened
     offset: int
 
 
 class Restoring(Struct, frozen=True, kw_only=True):
-    """Nothing is needed; `cwd` is the session's own, whatever is given."""
+    """No member is required. `cwd` is ignored: the session's own is used."""
 
     cwd: str | None = None
 
 
 class PromptTerminal(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How a turn ended."""
+    """The end of a turn."""
 
     v: int
     prompt_id: PromptId
@@ -218,24 +220,24 @@ class PromptTerminal(Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
 
 class SessionResumed(SessionOpened, frozen=True, kw_only=True, rename="camel"):
-    """A session that the caller came back to."""
+    """A session that the caller has resumed."""
 
     prompt_terminals: list[PromptTerminal]
 
 
 class SessionLoaded(SessionResumed, frozen=True, kw_only=True, rename="camel"):
-    """The same with its history: envelopes of events, older ones in short."""
+    """A resumed session with its history: envelopes of events, older ones compacted."""
 
     compacted_replay: list[dict[str, Any]]
     live_journal: list[dict[str, Any]]
 
 
 class NewFork(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where the new session works, and its name; the old one's directory if none is given."""
+    """The working directory and the title of the new session; the old session's directory by default."""
 
     cwd: str | None = None
     agent: str | None = None
-    """Another agent, which goes on from the conversation as text; without it the session's own makes the fork."""
+    """Another agent, which continues from the conversation as text. By default the session's agent forks."""
     session_id: GivenId | None = None
     title: str | None = None
 
@@ -314,7 +316,7 @@ async def enter(call: Call, session_id: SessionId, *, attached: bool) -> Entered
 
 
 def _agent_state(latest: Latest) -> AgentState:
-    """The latest values of what can be chosen."""
+    """Return the latest values of the agent's settings."""
     return AgentState(
         modes=_choice(latest.mode, latest.modes, "currentModeId", "availableModes"),
         models=_choice(latest.model, latest.models, "currentModelId", "availableModels"),
@@ -330,7 +332,7 @@ def _choice(
 
 
 def checked_id(session_id: str | None) -> SessionId | None:
-    """An id that can be in a URL as it is. Raises `BadRequest`."""
+    """Return the id if it can be in a URL unescaped. Raises `BadRequest`."""
     if session_id is None:
         return None
     if session_id in DOTS or not session_id.isprintable():
@@ -341,7 +343,7 @@ def checked_id(session_id: str | None) -> SessionId | None:
 
 
 def checked_title(title: str | None) -> str | None:
-    """A title that can be shown in one line; an empty one is none. Raises `InvalidMetadata`."""
+    """Return a title that fits on one line; an empty title means none. Raises `InvalidMetadata`."""
     title = (title or "").strip()
     if len(title) > TITLE_CHARACTERS:
         raise InvalidMetadata("the title is too long; shorten it", limit=TITLE_CHARACTERS, value=len(title))
@@ -394,7 +396,7 @@ async def fork(call: Call) -> Reply:
 
 
 def _is_other_agent(call: Call, state: SessionState) -> bool:
-    """Whether a fork is for another agent, which has not had the session. Raises `UnknownAgent`."""
+    """Return whether a fork is for another agent than the session's. Raises `UnknownAgent`."""
     agents, wanted = call.daemon.node.agents, call.body
     return wanted.agent is not None and agents.named(_agent_name(wanted.agent)).name != agents.name_of(
         state.agent_name
@@ -412,7 +414,7 @@ async def _ends(call: Call) -> dict[str, Any]:
 
 def _terminals(view: View) -> list[PromptTerminal]:
     count = view.turn_count
-    # All that have not ended are in memory.
+    # All turns that have not ended are in memory.
     newest = view.turns_between(max(count - len(view.turns) - TERMINALS, 0), count)
     return [_terminal(each) for each in newest if each.outcome is not None][-TERMINALS:]
 
@@ -462,7 +464,7 @@ async def list_workspace(call: Call) -> Reply:
 
 
 async def _true_path(path: str) -> str:
-    """Sessions know their directory by its true path."""
+    """Return the real path: sessions store their directory as one."""
     if "\0" in path:
         raise BadRequest("a path cannot have a null character in it")
     return await to_thread.run_sync(os.path.realpath, path)
@@ -483,7 +485,7 @@ async def show(call: Call) -> Reply:
     entry = await call.daemon.sessions.entry(session_id)
     shown = {each.encode_name: getattr(entry, each.name) for each in fields(entry)}
     known = {name: value for name, value in shown.items() if value is not None}
-    # The entry was looked up later: the values of the snapshot are of this event.
+    # The entry was read later, so the position must be the snapshot's, whose values belong to this event.
     return Reply(snapshot | known | {"lastEventId": offset, "eventEpoch": epoch})
 
 
@@ -537,7 +539,7 @@ async def close(call: Call) -> Reply:
 
 
 OPENING = (AgentLaunchFailed, AgentUnavailable, AuthRequired, SessionLimitReached, ShuttingDown)
-"""What every route that makes a session may refuse with."""
+"""Errors of every route that creates a session."""
 
 _CHANGES = (InvalidMetadata, UnknownClient, SessionClosed)
 

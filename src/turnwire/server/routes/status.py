@@ -1,7 +1,6 @@
-"""How a session is doing: who is there, whether a turn runs, what it waits for, and how the last one failed.
+"""The status of a session: present clients, the running turn, pending requests, and the last failure.
 
-It is cheap to ask for: the view is looked at only when there is a permission request, a failure or background work
-to tell of.
+It is cheap: the view is read only if there is a permission request, a failure or background work to report.
 """
 
 from __future__ import annotations
@@ -10,20 +9,20 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, UnsetType, json
 
-from turnwire.core.events import PermissionRequested
-from turnwire.core.translate.views import permission_request_in
-from turnwire.core.view import View
 from turnwire.ids import ChildId, PermissionId, PromptId, SessionId
+from turnwire.projections.translate.views import permission_request_in
+from turnwire.projections.view import View
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.session_list import Standing, iso
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes.background import BackgroundWork, shown
+from turnwire.session.events import PermissionRequested
 from turnwire.wire.jsonrpc import UNREADABLE
 from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 
 
 class InteractionAction(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the agent wants to do."""
+    """The action that the agent asks permission for."""
 
     type: str | None = None
     title: str | None = None
@@ -40,14 +39,14 @@ class PendingInteraction(Struct, frozen=True, kw_only=True, rename="camel", omit
     method: str
     prompt_id: PromptId | None = None
     child: ChildId | None = None
-    """The child session that asks."""
+    """The child session that sent the request."""
     created_at: str
     action: InteractionAction
     options: list[dict[str, Any]]
 
 
 class LastTurnError(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Why the last turn failed."""
+    """The error of the last turn."""
 
     code: str
     message: str
@@ -67,17 +66,17 @@ class SessionStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     created_at: str
     updated_at: str
     background: list[BackgroundWork] = []
-    """What the agent goes on with, whether a turn runs or not: the session is not idle for its agent."""
+    """Work that the agent continues, whether or not a turn runs: the session is not idle for its agent."""
     queue_held: str | None = None
-    """Why nothing starts from the queue."""
+    """Why no prompt of the queue is started."""
     attended: bool
-    """Whether somebody who can answer is there now."""
+    """True if a client that can answer is present now."""
     running_children: list[ChildId] = []
-    """The child sessions that are at work, or wait for users."""
+    """The child sessions that are working or waiting for users."""
 
 
 class _Told(NamedTuple):
-    """What the view says of it."""
+    """The members that come from the view."""
 
     interactions: list[PendingInteraction]
     error: LastTurnError | None
@@ -139,7 +138,7 @@ class _Tool(Struct, rename="camel"):
 
 
 class _Asked(Struct, rename="camel"):
-    """The members of a permission request in v1, in v2 and of a form, side by side."""
+    """The members of a permission request in v1, in v2 and of a form, combined."""
 
     title: Any = None
     message: Any = None

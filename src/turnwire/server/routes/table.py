@@ -1,4 +1,4 @@
-"""All routes of the daemon, gathered from the files beside this one; and the route that tells them to tools."""
+"""All routes of the daemon, gathered from the files of this package, and the route of the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ALWAYS: tuple[Endpoint, ...] = (
         tag="daemon",
     ),
 )
-"""The routes of the daemon itself, which are there whatever else is."""
+"""The routes of the daemon itself, which exist in every configuration."""
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *ALWAYS,

@@ -1,6 +1,6 @@
-"""Credentials over HTTP: tokens for programs, logins for the page, links for those who watch one session.
+"""Credentials over HTTP: tokens for programs, logins for the page, share links for one session.
 
-A secret is in the one answer that makes it and nowhere else, and a digest is in none.
+A secret is in the one answer that creates it and nowhere else. A digest is in no answer.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from turnwire.server.access.login import (
     LONGEST_SHARE_S,
     PAGE,
     PAGE_HEADERS,
+    PAGE_KEY,
     SHARE_S,
     cookie,
     cookie_name,
+    split,
 )
 from turnwire.server.access.middleware import cookie_of
 from turnwire.server.access.origins import Host, parse_host
@@ -30,7 +32,7 @@ from turnwire.server.endpoint import Call, Endpoint, Reply
 
 
 class NewToken(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a token is for."""
+    """The purpose and rights of a new token."""
 
     name: TokenName
     role: Role
@@ -51,7 +53,7 @@ class TokenShown(Struct, frozen=True, kw_only=True, rename="camel", omit_default
 
 
 class TokenMade(TokenShown, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A credential with its secret, this once."""
+    """A credential with its secret, which is shown only this once."""
 
     token: str
 
@@ -67,13 +69,13 @@ class LoginCode(Struct, frozen=True):
 
 
 class LoginLink(Struct, frozen=True):
-    """A link that logs one browser in, once."""
+    """A link that logs in one browser, once."""
 
     url: str
 
 
 class NewShare(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How long the link is good, in seconds; a day if nothing is said, thirty at most."""
+    """Lifetime of the link in seconds: one day by default, at most thirty days."""
 
     expires_in_s: Annotated[float, Meta(gt=0, le=LONGEST_SHARE_S)] = SHARE_S
 
@@ -87,7 +89,7 @@ class ShareShown(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ShareMade(ShareShown, frozen=True, kw_only=True, rename="camel"):
-    """A share link, this once."""
+    """A share link with its secret, which is shown only this once."""
 
     url: str
 
@@ -122,20 +124,21 @@ async def log_in(call: Call) -> Reply:
     login, code = call.daemon.login, call.body.code
     shared_s = await login.shared_s(code)
     if shared_s is not None:
-        # Who opens a link of their own to see what others see goes on as an owner.
+        # An owner who opens their own share link to preview it stays logged in as an owner.
         kept = await _is_logged_in(call)
-        return Reply(headers={} if kept else {"Set-Cookie": _cookie(call, code, shared_s)})
+        return Reply(headers={} if kept else _login(call, code, shared_s))
     try:
         secret = await login.redeem(code)
     except Unauthenticated:
         call.daemon.failures.count(call.address, call.endpoint.method)
         raise
-    return Reply(headers={"Set-Cookie": _cookie(call, secret)})
+    return Reply(headers=_login(call, secret))
 
 
 async def _is_logged_in(call: Call) -> bool:
-    known = cookie_of(call.request.headers.get("cookie", ""), cookie_name(_host(call)))
-    return known is not None and await call.daemon.tokens.check(known, "login") is not None
+    cookie = cookie_of(call.request.headers.get("cookie", ""), cookie_name(_host(call)))
+    key = call.request.headers.get(PAGE_KEY)
+    return bool(cookie and key) and await call.daemon.tokens.check(f"{cookie}{key}", "login") is not None
 
 
 async def share(call: Call) -> Reply:
@@ -193,18 +196,24 @@ def _shown(record: TokenRecord) -> TokenShown:
     )
 
 
+def _login(call: Call, secret: str, lifetime_s: float = COOKIE_S) -> dict[str, str]:
+    """Return the headers that give a browser both halves of a login."""
+    half, key = split(secret)
+    return {"Set-Cookie": _cookie(call, half, lifetime_s), PAGE_KEY: key}
+
+
 def _cookie(call: Call, secret: str, lifetime_s: float = COOKIE_S) -> str:
     path = _mount(call) or "/"
     return cookie(_host(call), secret, is_secure=_is_secure(call), path=path, lifetime_s=lifetime_s)
 
 
 def _base_url(call: Call) -> str:
-    """Where links lead: the address by which the caller has reached us."""
+    """Return the base of links: the address under which the caller reached the daemon."""
     return str(call.request.base_url.replace(path=_mount(call), query="", fragment=""))
 
 
 def _mount(call: Call) -> str:
-    """Where another application has put us, as a browser writes it; empty when we are alone."""
+    """Return the path under which another application mounts the daemon, as a browser writes it, or empty."""
     return quote(call.request.scope.get("root_path", "").rstrip("/"))
 
 
@@ -215,7 +224,7 @@ def _host(call: Call) -> Host:
 
 
 def _is_secure(call: Call) -> bool:
-    """Whether the browser came by TLS, to us or to a proxy in front of us: then its origin says so."""
+    """Return whether the browser used TLS to the daemon or to a proxy in front of it, by the request's origin."""
     return call.request.url.scheme == "https" or call.request.headers.get("origin", "").startswith("https:")
 
 
@@ -274,7 +283,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="POST",
         path="/login",
         act=log_in,
-        summary="Exchange the code of a login link for a cookie",
+        summary="Exchange the code of a login link for a cookie and a page key",
         role=None,
         takes=LoginCode,
         logs_in=True,

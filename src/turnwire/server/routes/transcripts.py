@@ -1,10 +1,11 @@
-"""A session to read, open or closed: what was said, everything that happened, and why it stands still.
+"""Reading a session, open or closed: its transcript, its log, and an explanation of its state.
 
-A transcript is whole, or a page of it, the newest first: an item keeps its place for ever, so the number of one is
-a cursor, whatever is said meanwhile.
+A transcript is complete, or one page of it, the newest first. An item never changes its position, so an item's
+number is a stable cursor while new items arrive.
 
-The whole log as one file is written page by page, so one of any length costs one page of memory. Observers are not
-shown frames of the agent: they may hold secrets. So does a log as it is stored, which is for owners.
+The export of the whole log is written page by page, so a log of any length needs one page of memory. Observers do
+not see frames of the agent, because they may contain secrets. The same holds for a log as stored, which only owners
+get.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, json
 from msgspec.structs import asdict
 from starlette.types import Send
 
-from turnwire.core.envelope import Form
-from turnwire.core.state import AT_WORK, Phase
-from turnwire.core.stored_file import Head, StoredFile
-from turnwire.core.translate.views import items_in, latest_in
-from turnwire.core.view import (
+from turnwire.errors import PositionLost
+from turnwire.ids import ChildId, ClientId, Epoch, SessionId
+from turnwire.log.base import Position, SessionHead
+from turnwire.projections.envelope import Form
+from turnwire.projections.translate.views import items_in, latest_in
+from turnwire.projections.view import (
     AnyItem,
     ChildRecord,
     ChildSession,
@@ -34,15 +36,14 @@ from turnwire.core.view import (
     View,
     terminal_ids,
 )
-from turnwire.core.view.transcript import Speaker, is_unfinished
-from turnwire.errors import PositionLost
-from turnwire.ids import ChildId, ClientId, Epoch, SessionId
-from turnwire.log.base import Position, SessionHead
+from turnwire.projections.view.transcript import Speaker, is_unfinished
 from turnwire.runtime.evidence import Explanation
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.session_list import Standing, iso
-from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeName, ShapeQuery, hang_up
-from turnwire.server.streams.shaped import ShapedLog
+from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeName, ShapeQuery
+from turnwire.server.readers.projected import ProjectedLog
+from turnwire.session.state import AT_WORK, Phase
+from turnwire.session.stored_file import Head, StoredFile
 
 _ODD = re.compile(r"[^A-Za-z0-9_.-]")
 LARGEST_PAGE = 1000
@@ -53,14 +54,14 @@ PageSize = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="the newest it
 
 
 class TranscriptQuery(ShapeQuery, frozen=True):
-    """All of it, or a page; of one that is longer than a page may be, the newest."""
+    """The whole transcript or a page of it; the newest page if the transcript exceeds the page limit."""
 
     limit: PageSize | None = None
     before: Place | None = None
 
 
 class Earlier(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What the agent may still change of what came before a page, by its ids: not on the page, and not new."""
+    """Items before a page that the agent may still change, by their ids; not on the page, and not new."""
 
     tool_calls: list[str] = []
     compactions: list[str] = []
@@ -68,10 +69,10 @@ class Earlier(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Transcript(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What clients read of a session, as of one event.
+    """The transcript of a session as of one event.
 
-    A page has what belongs to its items; the newest also has the turns that have not ended, and the terminals and
-    the children that are at work.
+    A page has the data that its items need. The newest page also has the turns that have not ended, and the
+    terminals and children that are at work.
     """
 
     session_id: SessionId
@@ -82,44 +83,44 @@ class Transcript(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     state: Standing
     title: str | None = None
     named: bool = False
-    """A user gave the title, so the agent does not change it."""
+    """True if a user set the title; then the agent does not change it."""
     first: int
-    """The place of the first of these items in the whole transcript, counted from 0."""
+    """The position of the first of these items in the whole transcript, counted from 0."""
     before: int | None = None
-    """What to ask for the items before these with; none if there are none."""
+    """The cursor for the items before these; absent if there are no earlier ones."""
     items: list[AnyItem]
     latest: Latest
     turns: list[TurnRecord]
     terminals: dict[str, Terminal] = {}
     background: Raw | UnsetType = UNSET
     children: list[ChildRecord] = []
-    """The child sessions; each stands where it was announced, and what was said in it has a route of its own."""
+    """The child sessions, each at the position of its announcement. Another route has their transcripts."""
     speaker: Speaker
-    """The agent that speaks now: what its ids and `null` mean in the events to come."""
+    """The agent that speaks now: it defines the meaning of its ids and of `null` in later events."""
     earlier: Earlier | None = None
-    """With the newest page, if it is not the whole."""
+    """Only on the newest page, and only if that is not the whole transcript."""
 
 
 class ExportQuery(ShapeQuery, frozen=True):
-    """A log is kept as it is, unless somebody asks otherwise."""
+    """Export options. By default a log is exported as stored."""
 
     acp: ShapeName = "agent"
 
 
 class SessionExplanation(Explanation, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Where a session stands and why, with the evidence."""
+    """The state of a session and its cause, with evidence."""
 
     session_id: SessionId
     clients: dict[ClientId, str]
-    """Attached clients by id, with their role: who is connected, or was heard of in the last quarter of an hour."""
+    """Attached clients by id, with their role: connected ones and those seen in the last 15 minutes."""
     attended: bool
-    """Whether somebody who can answer is there now."""
+    """True if a client that can answer is present now."""
 
 
 async def show(call: Call) -> Reply:
     session_id, query, page_bytes = call.session_id, call.query, call.daemon.limits.page_bytes
     epoch = (await call.daemon.node.head(session_id)).epoch
-    # The view is shared: nothing waits from here until the reply is encoded.
+    # The view is shared: no await is allowed from here until the reply is encoded.
     return Reply(
         await call.daemon.node.look(
             session_id, lambda view: transcript_of(session_id, view, epoch, query, page_bytes)
@@ -130,7 +131,7 @@ async def show(call: Call) -> Reply:
 def transcript_of(
     session_id: SessionId, view: View, epoch: Epoch, query: TranscriptQuery, page_bytes: int
 ) -> Transcript:
-    """All that is asked for of a session, or one page of it."""
+    """Return the requested transcript of a session, or one page of it."""
     session, page = view.session, page_of(view, query, page_bytes)
     children = _children(view, page)
     return Transcript(
@@ -156,7 +157,7 @@ def transcript_of(
 
 
 class Page(NamedTuple):
-    """Some items of a transcript."""
+    """Consecutive items of a transcript."""
 
     first: int
     items: list[AnyItem]
@@ -166,7 +167,7 @@ class Page(NamedTuple):
 
 
 def page_of(view: View, query: TranscriptQuery, page_bytes: int) -> Page:
-    """The part of a transcript that is asked for; fewer items than wanted if they are large."""
+    """Return the requested part of a transcript; fewer items than wanted if they are large."""
     transcript, version = view.transcript, query.shape.version
     count = transcript.count
     if query.limit is None and query.before is None and count <= LARGEST_PAGE:
@@ -193,7 +194,7 @@ def _turns(view: View, page: Page) -> list[TurnRecord]:
     if page.is_whole:
         return view.turns_between(0, view.turn_count)
     named = {turn for each in page.items for turn in (each.prompt_id, each.after) if turn is not None}
-    # Those that are put away are older than all others.
+    # Unloaded items are older than all others.
     older = sorted(place for turn in named - view.turns.keys() if (place := view.place_of_turn(turn)) is not None)
     newer = [
         each for each in view.turns.values() if each.prompt_id in named or (page.is_newest and each.outcome is None)
@@ -211,7 +212,7 @@ def _children(view: View, page: Page) -> list[ChildRecord]:
 
 
 def earlier_of(view: View, page: Page, children: Sequence[ChildRecord] = ()) -> Earlier | None:
-    """What is not on the newest page and may still change."""
+    """Return the items that are not on the newest page and may still change."""
     if not page.is_newest or page.is_whole:
         return None
     transcript, shown = view.transcript, {each.child_id for each in children}
@@ -230,7 +231,7 @@ def earlier_of(view: View, page: Page, children: Sequence[ChildRecord] = ()) -> 
 async def export(call: Call, send: Send) -> None:
     daemon, session_id = call.daemon, call.session_id
     head = await daemon.node.head(session_id)
-    shaped = ShapedLog(daemon.log, session_id, head.epoch, call.query.shape, daemon.limits)
+    shaped = ProjectedLog(daemon.log, session_id, head.epoch, call.query.shape, daemon.limits)
     await _begin_file(call, send, head)
     fold = await shaped.fold_at(head.first - 1)
     while fold.offset < head.head:
@@ -244,12 +245,12 @@ async def export_stored(call: Call, send: Send) -> None:
     daemon, session_id = call.daemon, call.session_id
     limits = daemon.limits
     head = await daemon.node.head(session_id)
-    file = StoredFile(Head(session_id=session_id, epoch=head.epoch, first=head.first, last=head.head))
+    file = StoredFile(Head(session_id=session_id, epoch=head.epoch, first=head.first))
     await _begin_file(call, send, head)
-    after, lines = head.first - 1, file.head + b"\n"
+    after, lines = head.first - 1, file.head
     while await _write_file(call, send, lines):
         if after >= head.head:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send({"type": "http.response.body", "body": file.last_line(), "more_body": False})
             return
         page = await daemon.log.read(
             session_id,
@@ -257,7 +258,7 @@ async def export_stored(call: Call, send: Send) -> None:
             max_events=min(limits.page_events, head.head - after),
             max_bytes=limits.page_bytes,
         )
-        after, lines = page[-1].offset, file.lines((each.offset, each.body) for each in page)
+        after, lines = page[-1].offset, file.lines(each.body for each in page)
 
 
 async def _begin_file(call: Call, send: Send, head: SessionHead) -> None:
@@ -275,9 +276,7 @@ async def _begin_file(call: Call, send: Send, head: SessionHead) -> None:
 async def _write_file(call: Call, send: Send, lines: bytes) -> bool:
     with anyio.move_on_after(call.daemon.limits.write_timeout_s) as waiting:
         await send({"type": "http.response.body", "body": lines, "more_body": True})
-    if waiting.cancelled_caught:
-        # It takes nothing. The file has no proper end then, so nobody takes a part for the whole.
-        await hang_up(call.request)
+    # If the client stops reading, the file has no proper end, and the server drops the connection.
     return not waiting.cancelled_caught
 
 
@@ -320,7 +319,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="GET",
         path="/session/{session_id}/export/stored",
         stream=export_stored,
-        summary="The whole log as it is stored, byte for byte: what `turnwire verify` checks",
+        summary="The whole log as it is stored, byte for byte, for `turnwire export` and `turnwire verify`",
         role=Role.OWNER,
         media_type="application/x-ndjson",
         refuses=(PositionLost,),
@@ -336,4 +335,4 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         tag="transcript",
     ),
 )
-"""The routes that show a session's past."""
+"""The routes that show a session's history."""

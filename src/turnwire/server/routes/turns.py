@@ -1,7 +1,7 @@
-"""Turns as REST shows them: all of a session, the current one, one by its prompt.
+"""Turns in REST: all turns of a session, the current one, or the turn of one prompt.
 
-The words of `state` are those of the contract that older clients know; `detailState` has ours. Other routes about
-prompts answer with the same shapes.
+`state` has the values that older clients know; `detailState` has the daemon's own. Other routes about prompts use
+the same schemas.
 """
 
 from __future__ import annotations
@@ -11,11 +11,6 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from turnwire.core.ending import CANCELLED
-from turnwire.core.events import Origin
-from turnwire.core.turn import TurnState
-from turnwire.core.view import View
-from turnwire.core.view.turns import TurnError, TurnRecord
 from turnwire.errors import (
     LimitExceeded,
     LogFull,
@@ -27,16 +22,21 @@ from turnwire.errors import (
     UnknownClient,
 )
 from turnwire.ids import ClientId, Epoch, PromptId, RequestId, SessionId
+from turnwire.projections.view import View
+from turnwire.projections.view.turns import TurnError, TurnRecord
 from turnwire.server.access.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
+from turnwire.session.ending import CANCELLED
+from turnwire.session.events import Origin
+from turnwire.session.turn import TurnState
 
 READS: tuple[type[TurnwireError], ...] = (SessionNotFound, LogUnavailable)
-"""What every route that reads a session may be refused with."""
+"""Errors of every route that reads a session."""
 ACTS: tuple[type[TurnwireError], ...] = (*READS, SessionClosed, UnknownClient, LimitExceeded, LogFull)
-"""What every route that acts on a session may be refused with."""
+"""Errors of every route that acts on a session."""
 
 AT_ONCE = 10
-"""Turns whose words are put together before others get their turn: those of many are on many pages, and long."""
+"""Turns whose text is assembled in one step, before other tasks run: many turns are long and on many pages."""
 
 CompatState: TypeAlias = Literal["idle", "queued", "running", "completed", "cancelled", "error"]
 DetailState: TypeAlias = Literal[
@@ -63,25 +63,27 @@ _COMPAT: dict[DetailState, CompatState] = {
 
 
 class PromptReceipt(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An accepted prompt. A reader who starts after `lastEventId` sees all of its turn."""
+    """An accepted prompt. A reader that starts after `lastEventId` sees the whole turn."""
 
     prompt_id: PromptId
     last_event_id: int
     event_epoch: Epoch
     queued: bool = False
-    """It waits for its turn."""
+    """True if the prompt waits for its turn."""
     repeated: bool = False
-    """It was accepted before, with the same idempotency key."""
+    """True if the prompt was accepted before with the same idempotency key."""
     outcome: Literal["injected", "queued", "started"] | None = None
-    """What became of one that was to be steered: taken into the running turn; waiting for a turn of its own, as the
-    next one; begun as a turn of its own."""
+    """Outcome of steering: added to the running turn (`injected`), waiting as the next turn (`queued`), or begun as
+    a separate turn (`started`).
+    """
     reason: str | None = None
-    """Why it was not taken in: `not_offered`, `declined`, `turn_ended`, `no_turn`, `not_at_work`, `agent_gone`; or
-    `asked`, if the agent has yet to say."""
+    """Why the prompt was not added to the running turn: `not_offered`, `declined`, `turn_ended`, `no_turn`,
+    `not_at_work`, `agent_gone`; or `asked` if the agent has not answered yet.
+    """
 
 
 class TurnTimes(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """When a turn was where, and how it ended."""
+    """Times of a turn's states, and its end."""
 
     queued_at: int | None = None
     started_at: int | None = None
@@ -91,21 +93,21 @@ class TurnTimes(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
 
 
 class PromptStatus(TurnTimes, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Where one prompt stands."""
+    """The status of one prompt."""
 
     session_id: SessionId
     prompt_id: PromptId
     state: DetailState
     last_event_id: int
-    """The newest event that this answer knows of."""
+    """The newest event that this answer includes."""
     suspected_complete: bool = False
-    """The agent seems to be done without having said so; a suspicion, not an end."""
+    """True if the agent seems to be done but has not reported an end. A suspicion only: the turn has not ended."""
     reasons: list[str] = []
-    """What the turn waits for, or what speaks for the suspicion."""
+    """Reasons why the turn waits, or the evidence for the suspicion."""
 
 
 class TurnStatus(TurnTimes, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A turn. Without one, `state` is `idle` and there is no prompt."""
+    """A turn. If there is none, `state` is `idle` and the prompt is absent."""
 
     session_id: SessionId
     prompt_id: PromptId | None
@@ -113,22 +115,22 @@ class TurnStatus(TurnTimes, frozen=True, kw_only=True, rename="camel", omit_defa
     detail_state: DetailState | None = None
     prompt_text: str | None = None
     result_text: str | None = None
-    """The agent's last message in it."""
+    """The agent's last message in the turn."""
     usage: Raw | UnsetType = UNSET
     origin: Origin | None = None
-    """Who began it."""
+    """The initiator of the turn."""
     author: str | None = None
     originator_client_id: ClientId | None = None
     prompt_request_id: RequestId | None = None
     cancelled_by: str | None = None
     agent_stop_reason: str | None = None
-    """What the agent said of a turn that was cancelled, if it is something else."""
+    """The stop reason that the agent reported for a cancelled turn, if it differs."""
     joined_into: PromptId | None = None
-    """The running turn that the agent took it into."""
+    """The running turn that the agent added the prompt to."""
 
 
 def find_record(view: View, prompt_id: str) -> TurnRecord:
-    """Raises `PromptNotFound`."""
+    """Return the turn's record. Raises `PromptNotFound`."""
     record = view.turn(PromptId(prompt_id))
     if record is None:
         raise no_such_prompt()
@@ -140,7 +142,7 @@ def no_such_prompt() -> PromptNotFound:
 
 
 def detail_state(record: TurnRecord) -> DetailState:
-    """Where the turn stands, in our words."""
+    """Return the detailed state of a turn."""
     if record.outcome is None:
         return _OPEN[record.state]
     if record.outcome.error is not None:
@@ -149,7 +151,7 @@ def detail_state(record: TurnRecord) -> DetailState:
 
 
 def turn_status(session_id: SessionId, view: View, record: TurnRecord) -> TurnStatus:
-    """One turn with its words."""
+    """Return one turn with its text."""
     detail, outcome = detail_state(record), record.outcome
     return TurnStatus(
         session_id=session_id,
@@ -175,28 +177,28 @@ def turn_status(session_id: SessionId, view: View, record: TurnRecord) -> TurnSt
 
 
 def idle_status(session_id: SessionId) -> TurnStatus:
-    """No turn."""
+    """Return the status without a turn."""
     return TurnStatus(session_id=session_id, prompt_id=None, state="idle")
 
 
 def queued_at(record: TurnRecord) -> int | None:
-    """When the session took the prompt; a turn that the agent began was never anywhere before its start."""
+    """Return the time at which the session accepted the prompt. A turn that the agent began has only its start."""
     return record.accepted_at if record.accepted_at is not None else record.started_at
 
 
 class TurnsQuery(Struct, rename="camel"):
-    """Which part of the list."""
+    """The requested part of the list."""
 
     limit: Annotated[int, Meta(ge=1, le=500, description="how many at most")] = 50
     after: Annotated[str, Meta(description="the `nextCursor` of the page before")] | None = None
 
 
 class TurnList(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Turns in the order in which they came."""
+    """Turns in the order of their prompts."""
 
     turns: list[TurnStatus]
     next_cursor: PromptId | None = None
-    """Where the next page begins; none if this is the last."""
+    """The cursor of the next page; absent on the last page."""
 
 
 async def list_turns(call: Call) -> Reply:
@@ -211,7 +213,7 @@ async def list_turns(call: Call) -> Reply:
 
 
 def _page(view: View, query: TurnsQuery) -> tuple[list[TurnRecord], bool]:
-    """The turns that are asked for, and whether they are the last."""
+    """Return the requested turns, and whether they are the last."""
     start = 0
     if query.after is not None:
         place = view.place_of_turn(PromptId(query.after))
@@ -235,7 +237,7 @@ async def current_turn(call: Call) -> Reply:
 
 
 def _current(session_id: SessionId, first: PromptId | None, view: View) -> TurnStatus:
-    """The turn that runs, else the one that is next; the view may know that this one has ended since."""
+    """Return the running turn, else the next one. The view may already know that this turn has ended."""
     record = view.turns.get(view.active or first or PromptId(""))
     if record is None or record.state is TurnState.ENDED:
         return idle_status(session_id)

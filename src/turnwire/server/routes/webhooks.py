@@ -1,6 +1,6 @@
-"""The webhooks of this daemon: how each is doing, for whoever wonders why a receiver hears nothing.
+"""The status of this daemon's webhooks, to find out why a receiver gets no deliveries.
 
-Of an address only the origin is shown, and of a secret nothing. What they are is set by the operator's file alone.
+Only the origin of an address is shown, and nothing of a secret. Only the operator's file configures webhooks.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from turnwire.server.access.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.webhooks import Standing, Webhook
+from turnwire.server.webhooks import Webhook, WebhookState
 
 
 class WebhookStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -17,22 +17,22 @@ class WebhookStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
     name: str
     origin: str
-    """Its address without the path."""
+    """Its address without path."""
     events: list[str]
-    state: Standing
+    state: WebhookState
     last_status: int | None = None
-    """What it answered to the last attempt; none if it did not answer, or none was made."""
+    """Status of its answer to the last attempt; absent if it did not answer or there was no attempt."""
     delivered: int
-    """Since the daemon started, as the next two."""
+    """Count since the daemon started, like the next two."""
     failed: int
     retried: int
     sessions_behind: int
     lag_seconds: float
-    """How long the session that waits longest has been waiting."""
+    """Seconds that the session with the oldest undelivered event has been waiting."""
 
 
 class WebhookStatusList(Struct, frozen=True, kw_only=True):
-    """All receivers, as the settings name them."""
+    """All receivers, named as in the settings."""
 
     webhooks: list[WebhookStatus]
 
@@ -46,7 +46,7 @@ def _status(hook: Webhook) -> WebhookStatus:
         name=hook.entry.name,
         origin=hook.entry.origin,
         events=list(hook.entry.events),
-        state=hook.standing,
+        state=hook.state,
         last_status=hook.last_status,
         delivered=hook.delivered,
         failed=hook.failed,

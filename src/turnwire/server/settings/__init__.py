@@ -1,1 +1,1 @@
-"""What can be set: declared once, read from flags, variables, a file and defaults, in this order."""
+"""Settings: declared once, read from flags, variables, a file and defaults, in this order."""

@@ -1,8 +1,7 @@
-"""The agents of a daemon by name: `[agents.NAME]` in the file of settings, `--agent NAME=COMMAND` as a flag.
+"""The agents of a daemon by name: `[agents.NAME]` in the settings file, `--agent NAME=COMMAND` as a flag.
 
-Takes tables and flags; gives an `AgentEntry` for each. One that has neither a command, an address nor an import is
-an agent that is known by its name: which those are, and how they are started, is for the command line to know. The
-agent that stands after `--` is an entry as well, without a name of its own.
+Each table or flag becomes an `AgentEntry`. An entry without a command, an address and an import is a known agent:
+the command line knows their names and commands. The command after `--` is an entry without a name.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from turnwire.errors import ConfigError
+from turnwire.hosting.address import checked_agent_url
 from turnwire.ids import UNNAMED, AgentName
 from turnwire.server.settings import kinds
 from turnwire.server.settings.kinds import Kind
@@ -31,11 +31,11 @@ class AgentEntry:
     command: tuple[str, ...] = ()
     url: str | None = None
     token: str | None = field(default=None, repr=False)
-    """What is sent to `url`."""
+    """The credential sent to `url`."""
     imported: str | None = None
     """A module and a name in it: an agent that runs inside the daemon."""
     cwd: Path | None = None
-    """Where its process works; where the daemon does, if none is given."""
+    """Working directory of its process; the daemon's by default."""
     process: str = "shared"
     protocol: int = 2
     env: tuple[str, ...] = ()
@@ -45,12 +45,12 @@ class AgentEntry:
     icon: str | None = None
 
     def __str__(self) -> str:
-        """As `turnwire config` shows it: nothing that may be a secret."""
+        """Return the entry as `turnwire config` shows it, without possible secrets."""
         return f"{self.name}={shlex.join(self.command) or self.url or self.imported or self.name}"
 
     @property
     def is_described(self) -> bool:
-        """Whether it says itself what it is; else its name must be a known one."""
+        """Return whether it has a command, address or import; otherwise its name must be a known one."""
         return bool(self.command or self.url or self.imported)
 
     @property
@@ -72,7 +72,7 @@ _KEYS: Mapping[str, Kind] = {
     "label": kinds.text(),
     "icon": kinds.text("an address of a picture"),
 }
-"""What a table may say of its agent."""
+"""The keys of an agent's table."""
 _FIELDS = {"import": "imported"}
 _SECRET = frozenset({"token", "env_set"})
 
@@ -91,7 +91,9 @@ def agents() -> Kind:
     def parse(value: str, base: Path) -> object:
         return tuple(_from_flag(each.strip()) for each in value.splitlines() if each.strip())
 
-    allowed = "NAME=COMMAND, or the NAME of a known agent; in TOML a table [agents.NAME]"
+    allowed = (
+        "the NAME of a known agent, NAME=COMMAND, NAME=URL or NAME=MODULE:OBJECT; in TOML a table [agents.NAME]"
+    )
     return Kind(allowed, parse, check, is_many=True)
 
 
@@ -103,7 +105,13 @@ def _from_flag(text: str) -> AgentEntry:
         raise ConfigError(f"the command of {name!r} has a quote without its end; close it") from None
     if equals and not words:
         raise ConfigError(f"the agent {name!r} has no command; write NAME=COMMAND, or the NAME of a known agent")
-    return AgentEntry(name=_checked_name(name), command=words)
+    entry = AgentEntry(name=_checked_name(name), command=words)
+    if len(words) == 1 and "://" in words[0]:
+        return replace(entry, command=(), url=checked_agent_url(words[0]))
+    # A program's name has no colon, except in a path.
+    if len(words) == 1 and ":" in words[0] and "/" not in words[0]:
+        return replace(entry, command=(), imported=str(_read(entry.name, "import", words[0], Path())))
+    return entry
 
 
 def _from_table(name: str, table: object, base: Path) -> AgentEntry:
@@ -112,22 +120,25 @@ def _from_table(name: str, table: object, base: Path) -> AgentEntry:
     found: dict[str, Any] = {}
     for spelt, value in cast("dict[str, object]", table).items():
         key = spelt.replace("-", "_")
-        kind = _KEYS.get(key)
-        if kind is None:
+        if key not in _KEYS:
             near = get_close_matches(key, _KEYS, 1)
             advice = f"did you mean {near[0]}?" if near else f"it may have {', '.join(_KEYS)}"
             raise ConfigError(f"agents.{name} has {spelt}, and there is no such key; {advice}")
-        try:
-            found[_FIELDS.get(key, key)] = kind.from_value(value, base)
-        except ValueError:
-            shown = "not usable" if key in _SECRET else ascii(value)[:100]
-            raise ConfigError(f"agents.{name}: {spelt} is {shown}; give {kind.allowed}") from None
+        found[_FIELDS.get(key, key)] = _read(name, key, value, base)
     entry = AgentEntry(name=_checked_name(name), **found)
     if sum(map(bool, (entry.command, entry.url, entry.imported))) > 1:
         raise ConfigError(f"agents.{name} is either a command, an address or an import; give one of them")
     if entry.token is not None and entry.url is None:
         raise ConfigError(f"agents.{name}: token is for an agent at an address; give url, or leave token out")
     return entry
+
+
+def _read(name: str, key: str, value: object, base: Path) -> object:
+    try:
+        return _KEYS[key].from_value(value, base)
+    except ValueError:
+        shown = "not usable" if key in _SECRET else ascii(value)[:100]
+        raise ConfigError(f"agents.{name}: {key} is {shown}; give {_KEYS[key].allowed}") from None
 
 
 def _checked_name(name: str) -> AgentName:
@@ -139,27 +150,7 @@ def _checked_name(name: str) -> AgentName:
 
 
 def merged(weaker: Iterable[AgentEntry], stronger: Iterable[AgentEntry]) -> tuple[AgentEntry, ...]:
-    """The entries of two places, the stronger first. A name alone is the entry that the weaker place has."""
+    """Return the entries of two sources, the stronger first. A name alone uses the weaker source's entry."""
     known = {each.name: each for each in weaker}
     chosen = {each.name: each if each.is_described else known.get(each.name, each) for each in stronger}
     return tuple({**chosen, **{name: each for name, each in known.items() if name not in chosen}}.values())
-
-
-def hosted_entries(unnamed: AgentEntry, named: Sequence[AgentEntry], default: str | None) -> tuple[AgentEntry, ...]:
-    """All agents of a daemon, the default one first: the one that is said to be, else the one without a name.
-
-    `unnamed`: what the settings `agent…` say. They are about the default agent: if that has a name, it gets them
-    besides its own. Without a command, an address or an import it is the built-in agent, if there is no other.
-    """
-    entries = [*([unnamed] if unnamed.is_described or not named else []), *named]
-    first = next((each for each in entries if each.name == default), entries[0])
-    if first.name != UNNAMED and not unnamed.is_described:
-        first = replace(
-            first,
-            process=unnamed.process if first.process == AgentEntry.process else first.process,
-            protocol=min(unnamed.protocol, first.protocol),
-            env=(*unnamed.env, *first.env),
-            env_set=(*unnamed.env_set, *first.env_set),
-            env_all=unnamed.env_all or first.env_all,
-        )
-    return (first, *(each for each in entries if each.name != first.name))

@@ -1,35 +1,36 @@
 """The settings of a daemon: one declaration each, from which its flag, its variable and its TOML key follow.
 
-Takes values that are of the right kind; gives a checked `Settings`. A combination that makes no sense is refused
-(`ConfigError`) with the reason. Never reads the environment or a file: `turnwire.server.settings.sources` does.
+Values of the right kind become a checked `Settings`. A combination that makes no sense raises `ConfigError` with
+the reason. This module never reads the environment or a file: `turnwire.server.settings.sources` does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
-from turnwire.core.policy import Rule, read_rules
 from turnwire.errors import ConfigError
 from turnwire.ids import UNNAMED
-from turnwire.limits import Bound, catalogue
+from turnwire.limits import GiB, KiB, Limits
 from turnwire.log.address import is_database
 from turnwire.server.access.origins import check_bind, check_cluster_bind, cluster_address
 from turnwire.server.settings import agents as named_agents
 from turnwire.server.settings import kinds
-from turnwire.server.settings.agents import AgentEntry, hosted_entries
+from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.kinds import Kind
 from turnwire.server.settings.webhooks import WebhookEntry, webhook_tables
+from turnwire.session.policy import Rule, read_rules
 
 PREFIX = "TURNWIRE_"
-"""What the names of our variables begin with."""
+"""Prefix of turnwire's variables."""
 LIMIT = "limits."
-"""What the names of limits begin with, so that they are a table in TOML."""
+"""Prefix of the names of limits, which makes them a table in TOML."""
 
 
 class About(NamedTuple):
-    """What is declared of a setting beside its type and its default."""
+    """The declaration of a setting, apart from its type and its default."""
 
     kind: Kind
     words: str
@@ -39,7 +40,7 @@ class About(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Listening:
-    """Where and how it listens."""
+    """Listeners and addresses."""
 
     host: Annotated[str, About(kinds.text("a host name or an address"), "the address to listen on")] = "127.0.0.1"
     port: Annotated[
@@ -47,14 +48,11 @@ class Listening:
     ] = 4170
     tls_cert: Annotated[Path | None, About(kinds.path("a file"), "the certificate chain, as PEM")] = None
     tls_key: Annotated[Path | None, About(kinds.path("a file"), "the key of the certificate, as PEM")] = None
-    http2: Annotated[
-        bool, About(kinds.switch(), "speak HTTP/2 beside HTTP/1.1 in the clear; over TLS it is always offered")
-    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Who may come in, and how far."""
+    """Authentication and authorization."""
 
     token: Annotated[
         str | None,
@@ -77,7 +75,7 @@ class Access:
 
 @dataclass(frozen=True, kw_only=True)
 class Storing:
-    """What is kept, and where."""
+    """Storage."""
 
     data: Annotated[
         Path | None,
@@ -95,8 +93,11 @@ class Storing:
         ),
     ] = field(default="sqlite", repr=False)
     durability: Annotated[
-        Literal["full", "normal", "memory"],
-        About(kinds.choice("full", "normal", "memory"), "what a commit survives"),
+        Literal["full", "normal"],
+        About(
+            kinds.choice("full", "normal"),
+            "sync every commit to the disk, or only those that must survive a power cut",
+        ),
     ] = "normal"
 
 
@@ -117,6 +118,14 @@ class Nodes:
         str | None,
         About(kinds.text("http://HOST:PORT"), "where other nodes reach this one, if not at cluster_listen"),
     ] = None
+    cluster_key: Annotated[
+        str | None,
+        About(
+            kinds.text(),
+            "what nodes prove to each other that they have: the same on all, 32 characters or more",
+            is_secret=True,
+        ),
+    ] = None
     cluster_plain: Annotated[
         bool,
         About(
@@ -127,48 +136,21 @@ class Nodes:
 
 @dataclass(frozen=True, kw_only=True)
 class ForAgents:
-    """The agent, and what is done for it."""
+    """Agents and the services for them."""
 
     agent: Annotated[
         tuple[str, ...], About(kinds.command(), "the agent's command; without one, the built-in agent")
     ] = ()
     agents: Annotated[
         tuple[AgentEntry, ...],
-        About(named_agents.agents(), "further agents, by name; the first is the default one if there is no other"),
+        About(
+            named_agents.agents(),
+            "agents by name: NAME of a known agent, or NAME=COMMAND, NAME=URL or NAME=MODULE:OBJECT",
+        ),
     ] = ()
     default_agent: Annotated[
         str | None, About(kinds.text("the name of an agent"), "the agent of sessions that name none")
     ] = None
-    agent_url: Annotated[
-        str | None,
-        About(kinds.agent_url(), "the address of an agent that runs elsewhere, instead of a command"),
-    ] = None
-    agent_import: Annotated[
-        str | None,
-        About(kinds.importable(), "an agent written with turnwire.agent, run inside the daemon"),
-    ] = None
-    agent_token: Annotated[
-        str | None, About(kinds.text(), "the token that is sent to agent_url", is_secret=True)
-    ] = field(default=None, repr=False)
-    agent_process: Annotated[
-        Literal["shared", "session"],
-        About(kinds.choice("shared", "session"), "one agent process for all sessions, or one for each"),
-    ] = "shared"
-    agent_protocol: Annotated[
-        int, About(kinds.number(1, 2, is_whole=True), "the newest version of ACP that the agent is asked for")
-    ] = 2
-    agent_env: Annotated[
-        tuple[str, ...],
-        About(kinds.variables(), "variables of the daemon's environment that the agent gets too, by name"),
-    ] = ()
-    agent_env_set: Annotated[
-        tuple[str, ...],
-        About(kinds.assignments(), "variables that the agent gets besides", only_toml=True, is_secret=True),
-    ] = field(default=(), repr=False)
-    """NAME=VALUE each."""
-    agent_env_all: Annotated[
-        bool, About(kinds.switch(), "give the agent the daemon's whole environment, but for TURNWIRE_…")
-    ] = False
     services: Annotated[bool, About(kinds.switch(), "serve files and terminals to agents when no client does")] = (
         True
     )
@@ -184,7 +166,7 @@ class ForAgents:
 
 @dataclass(frozen=True, kw_only=True)
 class ForClients:
-    """What is offered to clients, and told to operators."""
+    """Services for clients and operators."""
 
     rest: Annotated[bool, About(kinds.switch(), "serve REST and SSE")] = True
     acp: Annotated[bool, About(kinds.switch(), "serve ACP at /acp")] = True
@@ -238,23 +220,15 @@ class ForClients:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Listening, Access, Storing, Nodes, ForAgents, ForClients):
-    """Everything that `turnwire serve` takes, but for the limits. A name is the same everywhere."""
+    """All settings of `turnwire serve`, except the limits. A name is the same everywhere."""
 
     def hosted(self) -> tuple[AgentEntry, ...]:
-        """The agents, the default one first."""
-        unnamed = AgentEntry(
-            name=UNNAMED,
-            command=self.agent,
-            url=self.agent_url,
-            token=self.agent_token,
-            imported=self.agent_import,
-            process=self.agent_process,
-            protocol=self.agent_protocol,
-            env=self.agent_env,
-            env_set=self.agent_env_set,
-            env_all=self.agent_env_all,
-        )
-        return hosted_entries(unnamed, self.agents, self.default_agent)
+        """Return the agents, the default first: `default_agent`, else the command after `--`, else the first."""
+        has_unnamed = self.agent or not self.agents
+        unnamed = [AgentEntry(name=UNNAMED, command=self.agent)] if has_unnamed else []
+        entries = [*unnamed, *self.agents]
+        first = next((each for each in entries if each.name == self.default_agent), entries[0])
+        return (first, *(each for each in entries if each.name != first.name))
 
 
 class Setting(NamedTuple):
@@ -266,13 +240,13 @@ class Setting(NamedTuple):
     default: object
     about: str
     flag: str | None
-    """None if the command line has no flag for it."""
+    """`None` if the command line has no flag for it."""
     env: str | None
     is_secret: bool
 
     @property
     def flag_value(self) -> bool | None:
-        """What a switch becomes when its flag is there; none if the flag takes a value."""
+        """The value of a switch whose flag is present; `None` if the flag has a value."""
         return not self.default if self.kind.is_switch else None
 
 
@@ -280,7 +254,7 @@ def _row(name: str, default: object, given: About) -> Setting:
     # A switch that is on can only be turned off.
     dashed = ("no-" if given.kind.is_switch and default is True else "") + name.replace("_", "-")
     is_flag = not given.only_toml and name != "agent"
-    # One agent for each flag.
+    # Each flag names one agent.
     flag = "--agent" if name == "agents" else f"--{dashed}"
     return Setting(
         name,
@@ -301,34 +275,56 @@ def _rows(group: type[Any]) -> list[Setting]:
 SETTINGS: tuple[Setting, ...] = tuple(
     row for group in (Listening, Access, Storing, Nodes, ForAgents, ForClients) for row in _rows(group)
 )
-"""Every setting. The agent's command has no flag: it is what stands after `--`."""
+"""Every setting. The agent's command has no flag: it follows `--`."""
 
 
-def _limit_row(name: str, default: float, bound: Bound) -> Setting:
-    is_whole = isinstance(default, int)
-    kind = kinds.number(bound.at_least, bound.at_most, is_whole=is_whole, unit=bound.unit, why=bound.why)
+class _Bound(NamedTuple):
+    """The range of a limit, and its meaning."""
+
+    at_least: float
+    at_most: float
+    about: str
+
+
+_BOUNDS: Mapping[str, _Bound] = {
+    "queue_length": _Bound(1, 10_000, "prompts that may wait in one session"),
+    "frame_bytes": _Bound(64 * KiB, GiB, "bytes of one message of an agent or an ACP client"),
+    "body_bytes": _Bound(KiB, GiB, "bytes of one HTTP body"),
+    "request_rate": _Bound(0.1, 1_000_000, "requests per second and credential"),
+    "heartbeat_s": _Bound(0.05, 3600, "seconds between heartbeats of a stream"),
+    "drain_s": _Bound(0, 86_400, "seconds for running turns at shutdown"),
+    "initialize_s": _Bound(0.05, 3600, "seconds for an agent to start and answer"),
+    "cancel_grace_s": _Bound(0.05, 3600, "seconds for an agent to end a cancelled turn"),
+    "agent_idle_s": _Bound(0.1, 604_800, "seconds until an unused agent process is stopped"),
+    "agent_processes": _Bound(1, 10_000, "agent processes at the same time"),
+}
+"""The limits that an operator can set. The others are for tests and programs that embed turnwire."""
+
+
+def _limit_row(name: str, bound: _Bound) -> Setting:
+    default: float = getattr(Limits(), name)
     return Setting(
         LIMIT + name,
-        kind,
+        kinds.number(bound.at_least, bound.at_most, is_whole=isinstance(default, int)),
         default,
-        f"{bound.unit}: {bound.why}",
+        bound.about,
         flag=f"--limit {name}=",
         env=f"{PREFIX}LIMITS_{name.upper()}",
         is_secret=False,
     )
 
 
-LIMITS: tuple[Setting, ...] = tuple(_limit_row(name, *row) for name, row in catalogue().items())
-"""Every limit, as a setting: `limits.queue_length`. The command line has one flag for all: `--limit name=value`."""
+LIMITS: tuple[Setting, ...] = tuple(_limit_row(name, bound) for name, bound in _BOUNDS.items())
+"""Limits as settings: `limits.queue_length`. The command line has one flag for all: `--limit name=value`."""
 
 
 def check_together(settings: Settings, given: frozenset[str]) -> None:
-    """Refuse settings that make no sense together. `given` names those that are not defaults.
+    """Reject settings that contradict each other. `given` names those that are not defaults.
 
     Raises:
         ConfigError: with the reason and what to do.
     """
-    # Whether a token was made at an earlier start is not a setting; the daemon asks again when it knows.
+    # A token of an earlier start is not a setting; the daemon checks again when it has read its credentials.
     check_bind(settings.host, has_token=True, no_auth=settings.no_auth)
     if settings.cluster_listen is not None:
         host, _ = cluster_address(settings.cluster_listen)
@@ -356,18 +352,10 @@ def _rest(settings: Settings, given: frozenset[str]) -> list[tuple[bool, str]]:
             "with neither REST nor ACP nothing is served; leave one of them on",
         ),
         (
-            sum(map(bool, (settings.agent, settings.agent_url, settings.agent_import))) > 1,
-            "an agent is either a command, an address or an import; give one of agent, agent_url, agent_import",
-        ),
-        (
             settings.default_agent is not None
             and settings.default_agent not in {each.name for each in settings.hosted()},
             f"default_agent is {settings.default_agent}, and there is no such agent; name one of"
             f" {', '.join(each.name for each in settings.hosted())}",
-        ),
-        (
-            settings.agent_token is not None and settings.agent_url is None,
-            "agent_token is for an agent at an address; give agent_url, or leave agent_token out",
         ),
         (
             not settings.rest and settings.page and "page" in given,
@@ -379,12 +367,13 @@ def _rest(settings: Settings, given: frozenset[str]) -> list[tuple[bool, str]]:
             "a log in memory has no durability; leave durability out, or set log to sqlite",
         ),
         (
-            is_database(settings.log) and settings.durability == "memory",
-            "a log in PostgreSQL is durable with every append; leave durability out, or set it to full",
-        ),
-        (
             settings.cluster_listen is not None and not is_database(settings.log),
             "only a log in PostgreSQL can be shared by nodes; give its address, or leave cluster_listen out",
+        ),
+        (
+            (settings.cluster_listen is None) != (settings.cluster_key is None),
+            "nodes need both an address and a key that all of them have; give cluster_listen and cluster_key"
+            " (make one with `openssl rand -hex 32`)",
         ),
         (
             settings.cluster_url is not None and settings.cluster_listen is None,

@@ -1,8 +1,8 @@
-"""What a setting may be: how text and TOML become its value, and the words that say what is allowed.
+"""Kinds of settings: parsing of text and TOML into values, and descriptions of the allowed values.
 
-Takes a string from the command line or the environment, or a value from a TOML file; gives the value. Raises
-`ValueError` without a text: the words in `allowed` and the place the value came from make the message. Never reads
-a file and never looks at another setting.
+Each kind parses a string from the command line or the environment, or a value from a TOML file. It raises
+`ValueError` without a message: `allowed` and the source of the value make the message. Never reads a file and never
+depends on another setting.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from turnwire.link.address import checked_agent_url
-from turnwire.link.environment import is_variable
+from turnwire.hosting.address import checked_agent_url
+from turnwire.hosting.environment import is_variable
 from turnwire.log.address import HOW, check_database, shown
 from turnwire.server.access.origins import parse_host, parse_network, parse_origin
 
@@ -23,23 +23,23 @@ _SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no
 
 
 NEVER = "never"
-"""What stands for a wait without an end."""
+"""The word for an unlimited wait."""
 
 
 class Kind(NamedTuple):
-    """A kind of value."""
+    """A kind of setting."""
 
     allowed: str
-    """What may be given, to go after 'give'."""
+    """Description of the allowed values, to follow the word 'give'."""
     from_text: Callable[[str, Path], object]
-    """A string and the folder that relative paths start from."""
+    """Parses a string, with the folder that relative paths start from."""
     from_value: Callable[[object, Path], object]
-    """A value of TOML, or of a program that calls us."""
+    """Parses a value of TOML, or of an embedding program."""
     is_many: bool = False
-    """It is a list: its flag may be given several times, and its variable holds all of them."""
+    """True for a list: its flag may be repeated, and its variable holds all items."""
     is_switch: bool = False
     shown: Callable[[str], str] = str
-    """A value that is text, without what is secret in it."""
+    """Formats a value as text without its secrets."""
 
 
 def text(allowed: str = "some text") -> Kind:
@@ -53,13 +53,13 @@ def text(allowed: str = "some text") -> Kind:
     return Kind(allowed, read, read)
 
 
-def number(at_least: float, at_most: float, *, is_whole: bool, unit: str = "", why: str = "") -> Kind:
+def number(at_least: float, at_most: float, *, is_whole: bool) -> Kind:
     """A number in a range."""
 
     def check(value: object, base: Path) -> object:
         if isinstance(value, bool) or not isinstance(value, int if is_whole else int | float):
             raise ValueError
-        # Not the other way round: what is no number at all is in no range.
+        # This form of the comparison also rejects NaN.
         if not at_least <= value <= at_most:
             raise ValueError
         return value
@@ -67,12 +67,12 @@ def number(at_least: float, at_most: float, *, is_whole: bool, unit: str = "", w
     def parse(value: str, base: Path) -> object:
         return check(int(value) if is_whole else float(value), base)
 
-    words = f"a {'whole ' if is_whole else ''}number from {at_least:.12g} to {at_most:.12g}"
-    return Kind(words + (f" {unit}" if unit else "") + (f" ({why})" if why else ""), parse, check)
+    allowed = f"a {'whole ' if is_whole else ''}number from {at_least:.12g} to {at_most:.12g}"
+    return Kind(allowed, parse, check)
 
 
 def patience() -> Kind:
-    """How long to wait, in seconds. For ever is infinite."""
+    """A timeout in seconds. An unlimited one is infinite."""
 
     def check(value: object, base: Path) -> object:
         if value == NEVER:
@@ -88,7 +88,7 @@ def patience() -> Kind:
 
 
 def choice(*names: str) -> Kind:
-    """One of some words."""
+    """One of several words."""
 
     def read(value: object, base: Path) -> object:
         if value not in names:
@@ -99,12 +99,12 @@ def choice(*names: str) -> Kind:
 
 
 def log_place() -> Kind:
-    """Where a log is kept. Raises `ConfigError` for an address that is none, and never shows it."""
+    """Check the location of a log. Raises `ConfigError` for an invalid address, without showing it."""
 
     def read(value: object, base: Path) -> object:
         if value in ("sqlite", "memory"):
             return value
-        # Whatever looks like an address may hold a password, so it is not shown as other mistakes are.
+        # A value that looks like an address may hold a password, so it is not shown like other mistakes.
         if not isinstance(value, str) or ":" not in value:
             raise ValueError
         return check_database(value)
@@ -113,7 +113,7 @@ def log_place() -> Kind:
 
 
 def switch() -> Kind:
-    """On or off."""
+    """A switch: on or off."""
 
     def check(value: object, base: Path) -> object:
         if not isinstance(value, bool):
@@ -130,12 +130,12 @@ def switch() -> Kind:
 
 
 def path(allowed: str) -> Kind:
-    """A path. A relative one starts from the file that names it, or from where the command runs."""
+    """A path. A relative one is resolved against the folder of the file that names it, or the working directory."""
     return Kind(allowed, _path, _path)
 
 
 def paths(allowed: str) -> Kind:
-    """Several paths; one variable holds them with the system's separator between them."""
+    """Several paths; a variable holds them with the system's path separator between them."""
 
     def split(value: str, base: Path) -> object:
         return tuple(_path(each, base) for each in value.split(os.pathsep) if each)
@@ -147,7 +147,7 @@ def paths(allowed: str) -> Kind:
 
 
 def origins() -> Kind:
-    """Web origins, as a browser writes them."""
+    """Web origins, in the form that browsers send."""
     return _words("origins such as https://app.example, without a path; `*` and `null` are not allowed", _is_origin)
 
 
@@ -189,7 +189,7 @@ def assignments() -> Kind:
 
 
 def command() -> Kind:
-    """A program and its arguments. One variable holds them as a shell would read them; no shell ever sees them."""
+    """A program and its arguments. A variable holds them in shell syntax; no shell runs them."""
 
     def split(value: str, base: Path) -> object:
         return _command(shlex.split(value))
@@ -227,7 +227,7 @@ def importable() -> Kind:
 
 
 def tables(allowed: str, read: Callable[[list[dict[str, object]]], object]) -> Kind:
-    """Tables of a TOML file, for which another module has the rules."""
+    """Tables of a TOML file; another module validates them."""
 
     def refuse(value: str, base: Path) -> object:
         raise ValueError
@@ -242,7 +242,7 @@ def tables(allowed: str, read: Callable[[list[dict[str, object]]], object]) -> K
 
 
 def _words(allowed: str, fits: Callable[[str], bool], form: Callable[[str], str] = str.lower) -> Kind:
-    """Words that are one in every `form` of them: by default whatever their case."""
+    """Several words, each normalized by `form`: lower case by default."""
 
     def check(value: object, base: Path) -> object:
         words = [form(each) if isinstance(each, str) else "" for each in _items(value)]
@@ -275,7 +275,7 @@ def _path(value: object, base: Path) -> Path:
     try:
         return base / Path(value).expanduser()
     except RuntimeError:
-        # There is no such user, or no home.
+        # There is no such user, or it has no home folder.
         raise ValueError from None
 
 

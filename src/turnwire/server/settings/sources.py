@@ -1,8 +1,8 @@
-"""Where settings come from: the command line, then the environment, then one TOML file, then the defaults.
+"""The sources of settings: the command line, then the environment, then one TOML file, then the defaults.
 
-Takes the three as they are; gives `Loaded`: the settings, the limits, and for each what is in force and why. A name
-nobody knows or a value of the wrong kind refuses to start (`ConfigError`), also where a stronger source covers it:
-a setting that silently does nothing is one nobody knows. Never shows a secret.
+They are combined into `Loaded`: the settings, the limits, and each effective value with its source. An unknown name
+or a value of the wrong kind is a startup error (`ConfigError`), even if a stronger source overrides it, because a
+setting that silently does nothing goes unnoticed. Never shows a secret.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _OF_AGENT = (
 BUILT_IN = frozenset(f"{PREFIX}AGENT_{name}" for name in _OF_AGENT)
 """The variables of the built-in agent."""
 IGNORED = BUILT_IN | {PREFIX + name for name in ("CRASH_SEED", "HYPOTHESIS", "REQUIRE_ALL", "TEST_LOG", "URL")}
-"""Variables that are not the daemon's: also those of its tests, and the address for the command line's client."""
+"""Variables that are not the daemon's: those of its tests, and the address for the command line's client."""
 
 TABLE: Mapping[str, Setting] = {each.name: each for each in (*SETTINGS, *LIMITS)}
 BY_ENV: Mapping[str, Setting] = {each.env: each for each in TABLE.values() if each.env is not None}
 
 
 class Source(StrEnum):
-    """Where a value came from, weakest first."""
+    """The source of a value, weakest first."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -59,7 +59,7 @@ class Source(StrEnum):
 
 
 class Explained(NamedTuple):
-    """A setting as it is in force."""
+    """A setting's effective value and its source."""
 
     name: str
     value: str
@@ -76,7 +76,7 @@ class _Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Loaded:
-    """All settings, and the reasons."""
+    """All settings and their sources."""
 
     settings: Settings
     limits: Limits
@@ -85,11 +85,11 @@ class Loaded:
     found: Mapping[str, _Found]
 
     def is_default(self, name: str) -> bool:
-        """Whether nobody said what this setting is to be."""
+        """Return whether no source sets this setting."""
         return self.found[name].source is Source.DEFAULT
 
     def explained(self) -> list[Explained]:
-        """What is in force and why, with secrets masked."""
+        """Return the effective values and their sources, with secrets masked."""
         return [
             Explained(row.name, _shown(row, self.found[row.name].value), *self.found[row.name][1:])
             for row in TABLE.values()
@@ -97,12 +97,12 @@ class Loaded:
 
 
 def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], config: Path | None = None) -> Loaded:
-    """Read every source and check the whole.
+    """Read every source and check the result.
 
-    `flags` has settings by name; what is none or empty was not given. `limits` in it is a list of `name=value`.
+    `flags` has settings by name; `None` and empty values count as absent. `limits` in it is a list of `name=value`.
 
     Raises:
-        ConfigError: with the place, what is wrong and what is allowed.
+        ConfigError: with the source, the mistake and the allowed values.
     """
     file = _find_file(config, environ)
     found = _stacked({} if file is None else _from_file(file), _from_environ(environ), _from_flags(flags))
@@ -115,7 +115,7 @@ def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], confi
 
 
 def _stacked(*sources: dict[str, _Found]) -> dict[str, _Found]:
-    """Of each setting the strongest. Agents are settings of their own, each by its name: they all count."""
+    """Return the strongest value of each setting. Each agent is a setting by its name, so all sources count."""
     found: dict[str, _Found] = {}
     for each in sources:
         if AGENTS in each and AGENTS in found:
@@ -149,7 +149,7 @@ def _find_file(config: Path | None, environ: Mapping[str, str]) -> Path | None:
 
 
 def _folder(environ: Mapping[str, str], variable: str, below_home: str, name: str) -> Path:
-    """Our folder of one sort. A relative path in the variable does not count, as its specification says."""
+    """Return turnwire's folder of one type. A relative path in the variable is ignored, as specified by XDG."""
     named = Path(environ.get(variable, ""))
     if named.is_absolute():
         return named / "turnwire"
@@ -198,7 +198,7 @@ def _from_environ(environ: Mapping[str, str]) -> dict[str, _Found]:
         if not variable.startswith(PREFIX) or variable == CONFIG or variable in IGNORED:
             continue
         row = _known(variable, BY_ENV, "the environment")
-        # An empty variable is what a shell or a unit file makes of one that is not set.
+        # Shells and unit files often set an empty variable for one that should be unset.
         if environ[variable]:
             value = _read(row, environ[variable], variable, Path.cwd(), is_text=True)
             found[row.name] = _Found(value, Source.ENVIRONMENT, variable)
@@ -233,7 +233,7 @@ def _limit_flags(flags: object) -> list[tuple[str, object]]:
 def _known(name: str, known: Mapping[str, Setting], place: str) -> Setting:
     row = known.get(name)
     if row is None:
-        # Limits have a prefix in common, which would make any two of them look alike.
+        # Limits share a prefix, which would make any two of them look similar.
         head, dot, tail = name.rpartition(".")
         alike = {each.removeprefix(head + dot): each for each in known if each.startswith(head + dot)}
         near = [alike[each] for each in difflib.get_close_matches(tail, alike, 1)]

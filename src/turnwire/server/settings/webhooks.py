@@ -1,7 +1,7 @@
-"""Webhooks: `[[webhooks]]` in the file of settings.
+"""Webhooks: `[[webhooks]]` in the settings file.
 
-Takes tables; gives a `WebhookEntry` for each. What is wrong with one is said without its secret, and without its
-address, whose path is a secret with some receivers.
+Each table becomes a `WebhookEntry`. Error messages show neither its secret nor its address, whose path is a secret
+with some receivers.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from turnwire.core import events as ev
 from turnwire.errors import ConfigError
 from turnwire.server.settings.kinds import Kind
+from turnwire.session import events as ev
 
 EVENTS: Final[Mapping[str, type[ev.Event]]] = {
     str(each.__struct_config__.tag): each
@@ -31,9 +31,9 @@ EVENTS: Final[Mapping[str, type[ev.Event]]] = {
         ev.SessionClosed,
     )
 }
-"""What a receiver can be told, by the type that REST shows."""
+"""The events a receiver can subscribe to, by the type that REST shows."""
 USUAL: Final = ("turn_complete", "turn_error", "permission_request")
-"""What it is told if the table does not say."""
+"""Default events of a receiver."""
 
 _PREFIX: Final = "whsec_"
 _SECRET_BYTES: Final = range(24, 65)
@@ -45,24 +45,24 @@ class WebhookEntry:
     """One receiver, as the operator describes it."""
 
     name: str
-    """Where it is in the log is kept under this name: with another name it is another receiver."""
+    """Key of its delivery cursor in the log: with another name it is another receiver."""
     url: str = field(repr=False)
     events: tuple[str, ...] = USUAL
     secret: str = field(repr=False)
 
     def __str__(self) -> str:
-        """As `turnwire config` shows it: nothing that may be a secret."""
+        """Return the entry as `turnwire config` shows it, without possible secrets."""
         return f"{self.name}={self.origin} {','.join(self.events)}"
 
     @property
     def origin(self) -> str:
-        """Its address without what may be a secret."""
+        """Its address without possible secrets."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc}"
 
     @property
     def key(self) -> bytes:
-        """What is signed with."""
+        """The signing key."""
         return b64decode(self.secret.removeprefix(_PREFIX), validate=True)
 
 
@@ -80,7 +80,7 @@ def webhook_tables() -> Kind:
         raise ValueError
 
     def check(value: object, base: Path) -> object:
-        # Its own words: those for other kinds show the value, and this one holds secrets.
+        # A separate message: the one for other kinds shows the value, and this value holds secrets.
         if not isinstance(value, list | tuple):
             raise ConfigError("webhooks are tables; write [[webhooks]] with url and secret below it")
         entries = [_entry(number, each) for number, each in enumerate(cast("list[object]", value), 1)]
@@ -123,7 +123,7 @@ def _is_key(entry: WebhookEntry) -> bool:
 
 
 def _checked_host(number: int, url: str) -> str:
-    """The host, with its port if it names one."""
+    """Return the host, with its port if it names one."""
     wrong = ConfigError(f"webhook {number} has no usable url; give one such as https://example.org/hook")
     if not (url.isascii() and url.isprintable()) or " " in url:
         raise wrong

@@ -1,1 +1,1 @@
-"""What the daemon tells its operator: log lines, numbers, traces. Never a secret."""
+"""Log lines, metrics and traces for the operator. Never a secret."""

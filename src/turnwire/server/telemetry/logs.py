@@ -1,7 +1,7 @@
-"""What the daemon writes about itself: one line per record to stderr, as JSON or for reading, without secrets.
+"""The daemon's log output: one line per record to stderr, as JSON or as readable text, without secrets.
 
-Tokens, `Authorization` and cookies are masked in every field when a line is written, so no caller has to remember
-it. What peers say cannot break a line or forge one: control characters are escaped.
+Tokens, `Authorization` and cookies are masked in every field when a line is written, so no caller has to do it.
+Text of peers cannot break or forge a line: control characters are escaped.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 import re
 import sys
 import traceback
+import unicodedata
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,15 +22,13 @@ import msgspec
 
 MASK = "***"
 MOST_CAUSES = 8
-"""Of one exception. A group may hold thousands."""
+"""Causes shown of one exception. A group may hold thousands."""
 
-OURS = ("turnwire", "uvicorn")
-"""Loggers that the level is for. Of others only warnings are written: their details tell an operator nothing."""
-ACCESS = ("uvicorn.access",)
-"""One line per request, which the audit and the metrics tell better."""
+OURS = "turnwire"
+"""The logger that the level applies to. Others write warnings only: their details do not help an operator."""
 
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
-"""What every record has. All else on it was given as `extra`."""
+"""Attributes of every record. All others were passed as `extra`."""
 
 _SECRET_NAMES = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "token", "secret"})
 _SECRETS = re.compile(
@@ -52,7 +51,7 @@ _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), 127, *range(128, 160
 
 
 class Redaction:
-    """Masks what must not be written: what looks like a secret, and the secrets it was told."""
+    """Masks text that looks like a secret, and registered secrets."""
 
     def __init__(self, secrets: Sequence[str] = ()) -> None:
         self._secrets = sorted((each for each in secrets if each), key=len, reverse=True)
@@ -64,13 +63,13 @@ class Redaction:
 
     @staticmethod
     def found(value: str) -> Iterator[tuple[int, int, str]]:
-        """What looks like a secret: where it begins and ends, and what is written there instead."""
+        """Return the start, end and replacement of each text that looks like a secret."""
         if _may_have_secrets(value):
             for match in _SECRETS.finditer(value):
                 yield match.start(), match.end(), _masked(match)
 
     def field(self, name: str, value: object) -> object:
-        """A field as it may be written: plain values, masked."""
+        """Return a field as a plain, masked value that can be written."""
         if name.lower() in _SECRET_NAMES and value is not None:
             return MASK
         if type(value) is str:
@@ -86,7 +85,7 @@ class Redaction:
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON: `ts`, `level`, `logger`, `event`, `message`, then its own fields."""
+    """A record as one line of JSON: `ts`, `level`, `logger`, `event`, `message`, then its extra fields."""
 
     def __init__(self, redaction: Redaction) -> None:
         super().__init__()
@@ -110,7 +109,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """A record as one line for reading; the stack of an exception follows on lines of its own."""
+    """A record as one readable line; the stack of an exception follows on separate lines."""
 
     def __init__(self, redaction: Redaction) -> None:
         super().__init__()
@@ -121,7 +120,7 @@ class TextLines(logging.Formatter):
         words = [_time(record), f"{record.levelname.lower():<7}", f"{record.name}:", message]
         for name, value in _fields(record).items():
             field = self._redaction.field(name, value)
-            # What is made of several was masked piece by piece, and may be a secret only as a whole.
+            # The parts of a composite field were masked one by one, and only the whole may be a secret.
             shown = _escaped(field if isinstance(field, str) else self._redaction.text(str(field)))
             words.append(f"{name}={shown!r}" if " " in shown or not shown else f"{name}={shown}")
         error = _error(record)
@@ -144,8 +143,8 @@ def configure_logging(
     secrets: Sequence[str] = (),
     stream: TextIO | None = None,
 ) -> None:
-    """Write every record of this process to stderr, in one way. Call it once, before anything is served."""
-    # What is not written is not found out: where in the code a record was made, in which thread and process.
+    """Write every record of this process to stderr, in one format. Call it once, before anything is served."""
+    # Do not collect fields that are not written: the source line, thread and process of a record.
     logging._srcfile = None  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] its documented switch
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     redaction = Redaction(secrets)
@@ -154,21 +153,23 @@ def configure_logging(
     root = logging.getLogger()
     root.handlers[:] = [lines]
     root.setLevel(logging.WARNING)
-    for name in (*OURS, "uvicorn.error"):
-        logger = logging.getLogger(name)
-        logger.handlers.clear()
-        logger.propagate = True
-        logger.setLevel(level.upper())
-    for name in ACCESS:
-        logging.getLogger(name).disabled = True
+    ours = logging.getLogger(OURS)
+    ours.handlers.clear()
+    ours.propagate = True
+    ours.setLevel(level.upper())
 
 
 def _escaped(text: str) -> str:
-    return text if text.isprintable() else text.translate(_CONTROL)
+    if text.isprintable():
+        return text
+    # Bidirectional controls, zero-width and tag characters would disguise a line as another one.
+    return "".join(
+        f"⟨U+{ord(each):04X}⟩" if unicodedata.category(each) == "Cf" else each for each in text.translate(_CONTROL)
+    )
 
 
 def _may_have_secrets(value: str) -> bool:
-    """One of these is in whatever the search finds. Most texts have none, and a look is much cheaper."""
+    """Return whether the text has a mark of secrets. Most have none, and this is much cheaper than the search."""
     if not value.isascii():
         return True
     plain = value.lower()
@@ -187,7 +188,7 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except (TypeError, ValueError, KeyError):
-        # Words and arguments that do not fit must not cost the line.
+        # A message that does not match its arguments must not lose the line.
         return f"{record.msg} {record.args}"
 
 
@@ -206,7 +207,7 @@ def _second(seconds: int) -> str:
 
 
 def _error(record: logging.LogRecord) -> dict[str, Any] | None:
-    """The exception of a record: its type, its words and where it came from, then the same of what caused it."""
+    """Return the exception of a record (type, message, origin), followed by the same of its causes."""
     if record.exc_info is None or record.exc_info[1] is None:
         return None
     error = record.exc_info[1]

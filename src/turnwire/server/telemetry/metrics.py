@@ -1,8 +1,8 @@
-"""What the daemon does, in numbers for Prometheus.
+"""The daemon's metrics for Prometheus.
 
-Every label has a bounded set of values: no session, prompt or address is one. Counts are plain numbers until
-somebody asks, so counting costs next to nothing, and each `Metrics` is its own registry: nothing is shared with
-others in the process.
+Every label has a bounded set of values: none is a session, prompt or address. Counts are plain numbers until a
+scrape, so counting costs next to nothing. Each `Metrics` has a separate registry and shares nothing with others in
+the process.
 """
 
 from __future__ import annotations
@@ -14,13 +14,21 @@ from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol, get_args
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from turnwire.core.events import (
+from turnwire.clock import Clock
+from turnwire.ids import PermissionId, PromptId, SessionId
+from turnwire.log.base import EventLog
+from turnwire.log.meter import LogMeter
+from turnwire.log.owners import Owners
+from turnwire.runtime.members import Members
+from turnwire.runtime.session import Session
+from turnwire.server.telemetry.loop_lag import LAG_S
+from turnwire.session.events import (
     AgentExited,
     AgentStarted,
     AnyEvent,
@@ -34,22 +42,13 @@ from turnwire.core.events import (
     TurnFailed,
     TurnStarted,
 )
-from turnwire.ids import PermissionId, PromptId, SessionId
-from turnwire.log.base import EventLog
-from turnwire.log.meter import LogMeter
-from turnwire.log.owners import Owners
-from turnwire.runtime.clock import Clock
-from turnwire.runtime.members import Members
-from turnwire.runtime.session import Session
-from turnwire.server.telemetry.pauses import STALL_S
 from turnwire.wire.schema.common import STOP_REASONS
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 APPEND_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
-PAUSE_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER = "other"
-"""The label of what an agent or a client made up: the set of labels has to be bounded."""
+"""Label for names that an agent or a client defines: the set of labels has to be bounded."""
 
 HELP: Mapping[str, str] = {
     "turnwire_turns_total": "Turns that ended, by stop reason or error code.",
@@ -69,8 +68,7 @@ HELP: Mapping[str, str] = {
     "turnwire_subscribers_stalled_total": "Readers that took nothing for too long and were let go.",
     "turnwire_log_append_seconds": "From handing events to the log to its acknowledgement.",
     "turnwire_bell_lag_seconds": "From an append to its notice for other nodes, as this node hears it itself.",
-    "turnwire_loop_stall_seconds": "How late the event loop was, looked at every 20 ms of work: what all wait.",
-    "turnwire_gc_pause_seconds": "For how long garbage collection held everything up, each time.",
+    "turnwire_loop_lag_seconds": "How late the event loop ran a timer, sampled four times a second.",
     "turnwire_http_requests_total": "Requests, by method, route and status.",
     "turnwire_sessions_loaded": "Sessions in memory.",
     "turnwire_prompts_queued": "Accepted prompts that have not started.",
@@ -87,14 +85,14 @@ HELP: Mapping[str, str] = {
     "turnwire_webhook_sessions_behind": "Sessions of which a webhook may not have been told everything.",
     "turnwire_webhook_lag_seconds": "How long the session that waits longest for a webhook has been waiting.",
 }
-"""Every metric of ours, by name."""
+"""Every turnwire metric by name."""
 AGENT_LOSSES = frozenset(
     {
         *("agent_exited", "agent_launch_failed", "agent_recycled", "agent_unavailable", "agent_unresponsive"),
         *("auth_required", "daemon_restarted", "daemon_stopped", "node_lost"),
     }
 )
-"""Why an agent is gone, and why turns fail with it."""
+"""Reasons why an agent is gone and turns fail with it."""
 ERRORS = AGENT_LOSSES | {"agent_error"}
 WAYS_TO_OPEN = frozenset({"new", "load", "resume", "fork", "lost"})
 
@@ -103,19 +101,19 @@ LONG_S = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 
 
 class OpenStream(Protocol):
-    """One open stream: how far its reader has been given events."""
+    """One open stream and its position."""
 
     @property
     def session_id(self) -> SessionId | None: ...
 
     @property
     def offset(self) -> int | None:
-        """Everything up to this one was written."""
+        """The offset up to which everything was written."""
         ...
 
 
 class Subscriber:
-    """An open stream that is written by a task."""
+    """An open stream that a task writes."""
 
     def __init__(self, session_id: SessionId | None) -> None:
         self.session_id = session_id
@@ -129,7 +127,7 @@ class _Levels(NamedTuple):
 
 
 class AgentLevel(NamedTuple):
-    """Where one agent stands."""
+    """The state of one agent."""
 
     name: str
     processes: int
@@ -138,7 +136,7 @@ class AgentLevel(NamedTuple):
 
 
 class WebhookLevel(NamedTuple):
-    """Where one webhook stands."""
+    """The state of one webhook."""
 
     name: str
     delivered: int
@@ -154,50 +152,50 @@ class Metrics:
     def __init__(self, clock: Clock) -> None:
         self.turns = TurnMeter()
         self.sessions: Callable[[], Collection[Session]] = tuple
-        """Gives the sessions in memory; asked at each scrape. The daemon sets it once it has a node."""
+        """Returns the sessions in memory; called at each scrape. The daemon sets it once it has a node."""
         self.agents: Callable[[], Collection[AgentLevel]] = tuple
-        """Gives where each agent stands. The daemon sets it, too."""
+        """Returns the state of each agent; set by the daemon."""
         self.webhooks: Callable[[], Collection[WebhookLevel]] = tuple
-        """Gives where each webhook stands, likewise."""
+        """Returns the state of each webhook; set by the daemon."""
         self.members: Members | None = None
-        """The beat of this node, if it is one of several."""
+        """The heartbeat of this node, if it is one of several."""
         self.forwards: Mapping[str, int] = {}
-        """What was handed to other nodes, by how that ended. The daemon sets it when it joins them."""
+        """Requests forwarded to other nodes, by result. The daemon sets it when it joins them."""
         self.relays: Mapping[str, int] = {}
-        """What was handed on to connections of other nodes, by kind, likewise."""
+        """Messages relayed to connections of other nodes, by kind. The daemon sets it when it joins them."""
         self.append_s = Distribution(APPEND_S)
-        """A failed append counts too: its caller waited as well."""
+        """Includes failed appends: their callers waited as well."""
         self.log = LogMeter(clock.monotonic, self.append_s.observe)
         self.bell_lag_s = Distribution(APPEND_S)
-        self.loop_stall_s = Distribution(STALL_S)
-        self.gc_pause_s = Distribution(PAUSE_S)
+        self.loop_lag_s = Distribution(LAG_S)
         self._requests: Counter[tuple[str, str, str]] = Counter()
         self._stalled = 0
         self.subscribers: set[OpenStream] = set()
-        """The streams that are open."""
+        """The open streams."""
         self._registry = CollectorRegistry()
         self._registry.register(_Scrape(self._collect))
         ProcessCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
 
     def take(self, session_id: SessionId, events: Sequence[AnyEvent]) -> None:
         """Count a batch of events after its commit."""
         self.turns.take(session_id, events)
 
     def timed(self, log: EventLog) -> EventLog:
-        """The same log, with its writes told to `self.log`."""
+        """Return the log, with its writes reported to `self.log`."""
         return self.log.hooked(log)
 
     def counted(self, owners: Owners) -> Owners:
-        """The same owners, with what is taken over told to `self.log`."""
+        """Return the owners, with takeovers reported to `self.log`."""
         return owners if owners.is_sole else self.log.counted(owners)
 
     def request(self, method: str, route: str | None, status: int) -> None:
-        """Count a request. `route` is the template, none if there is no such route."""
+        """Count a request. `route` is the template, or `None` if there is no such route."""
         self._requests[method if method in METHODS else OTHER, route or OTHER, str(status)] += 1
 
     @contextmanager
     def subscriber(self, session_id: SessionId | None) -> Generator[Subscriber]:
-        """Count an open stream meanwhile. One of several sessions names none, and has no lag."""
+        """Count an open stream inside the block. A stream of several sessions names no session and has no lag."""
         subscriber = Subscriber(session_id)
         self.subscribers.add(subscriber)
         try:
@@ -206,11 +204,11 @@ class Metrics:
             self.subscribers.remove(subscriber)
 
     def subscriber_stalled(self) -> None:
-        """A reader took nothing for too long and was let go."""
+        """Count a reader that was disconnected because it read nothing for too long."""
         self._stalled += 1
 
     def render(self) -> bytes:
-        """One scrape, of the type `CONTENT_TYPE`."""
+        """Return one scrape, of the type `CONTENT_TYPE`."""
         return generate_latest(self._registry)
 
     def _collect(self) -> Iterable[Metric]:
@@ -233,8 +231,7 @@ class Metrics:
             _counter("turnwire_subscribers_stalled_total", (), {(): self._stalled}),
             _histogram("turnwire_log_append_seconds", self.append_s),
             _histogram("turnwire_bell_lag_seconds", self.bell_lag_s),
-            _histogram("turnwire_loop_stall_seconds", self.loop_stall_s),
-            _histogram("turnwire_gc_pause_seconds", self.gc_pause_s),
+            _histogram("turnwire_loop_lag_seconds", self.loop_lag_s),
             _counter("turnwire_http_requests_total", ("method", "route", "status"), requests),
             _gauge("turnwire_sessions_loaded", levels.sessions),
             _gauge("turnwire_prompts_queued", levels.queued),
@@ -275,7 +272,7 @@ class Metrics:
     def _levels(self) -> _Levels:
         sessions = self.sessions()
         heads = {each.session_id: each.head for each in sessions}
-        # A session that is not in memory gets no events, so nobody falls behind there.
+        # A session that is not in memory gets no events, so its streams have no lag.
         lags = [
             max(heads[each.session_id] - each.offset, 0)
             for each in self.subscribers
@@ -285,7 +282,7 @@ class Metrics:
 
 
 class _Scrape(Collector):
-    """Makes the metrics when a registry asks, and not when it is registered."""
+    """Collects the metrics when the registry is scraped, not when the collector is registered."""
 
     def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
         self._collect = collect
@@ -324,7 +321,7 @@ def _histogram(name: str, values: Distribution) -> Metric:
 
 
 class Distribution:
-    """How often a value was at most each bound."""
+    """Counts of values by upper bound."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
@@ -336,7 +333,7 @@ class Distribution:
         self.total += value
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Each bound with the number of values up to it, as Prometheus counts them."""
+        """Return each bound with the cumulative count, as Prometheus counts them."""
         names = [*(f"{each:g}" for each in self._bounds), "+Inf"]
         return list(zip(names, accumulate(self._counts), strict=True))
 
@@ -345,11 +342,11 @@ class Distribution:
 
 
 class TurnMeter:
-    """What turns cost in time and how they end: a fold over events. Readers take the counts as they are.
+    """Durations and outcomes of turns: a fold over events. Readers use the counts directly.
 
-    Durations are differences of the events' own times, so what was measured can be found in the log. It holds open
+    Durations are differences of the events' own times, so a measurement can be verified in the log. It holds open
     turns and open permission requests only. It never raises, and is cheap: an update costs one count and one
-    look-up.
+    lookup.
     """
 
     def __init__(self) -> None:
@@ -362,11 +359,11 @@ class TurnMeter:
         self.permission_wait_s = Distribution(LONG_S)
         self.first_update_s = Distribution(SHORT_S)
         self._accepted: dict[tuple[SessionId, PromptId], int] = {}
-        """When prompts that have not started were accepted."""
+        """Acceptance times of prompts that have not started."""
         self._running: dict[SessionId, tuple[PromptId, int]] = {}
-        """The active turn of each session, and when it started."""
+        """The active turn of each session, and its start time."""
         self._silent: dict[SessionId, int] = {}
-        """When turns started that have not said anything."""
+        """Start times of turns without output so far."""
         self._asked: dict[tuple[SessionId, PermissionId], int] = {}
         self._folds: dict[type[Event], Callable[[SessionId, Any], None]] = {
             PromptAccepted: self._prompt_accepted,
@@ -382,7 +379,7 @@ class TurnMeter:
 
     @property
     def open(self) -> int:
-        """How much is held: turns and permission requests without an end."""
+        """Number of entries: turns and permission requests without an end."""
         return len(self._accepted) + len(self._running) + len(self._silent) + len(self._asked)
 
     def take(self, session_id: SessionId, events: Sequence[AnyEvent]) -> None:
@@ -392,7 +389,7 @@ class TurnMeter:
             kind = type(event)
             counts[kind] += 1
             if isinstance(event, SessionUpdated):
-                # Nearly every event is one of these, so nothing else is asked of it.
+                # Nearly every event is one of these, so they skip all other checks.
                 if session_id in silent and event.prompt_id is not None and not event.echo:
                     self.first_update_s.observe(_seconds(silent.pop(session_id), event.at))
             elif kind in folds:
@@ -433,7 +430,7 @@ class TurnMeter:
 
     def _end_wait(self, session_id: SessionId, prompt_id: PromptId, at: int) -> None:
         accepted_at = self._accepted.pop((session_id, prompt_id), None)
-        # One that was accepted before this process began is not known here.
+        # A prompt that was accepted before this process began is not known here.
         if accepted_at is not None:
             self.queue_wait_s.observe(_seconds(accepted_at, at))
 

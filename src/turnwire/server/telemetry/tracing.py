@@ -1,8 +1,9 @@
 """Traces of turns with OpenTelemetry: one trace from the caller over the turn to its tools and into the agent.
 
-Takes the headers of a request and, after each commit, events; gives a span `turnwire.turn` per turn and the
-`traceparent` that the agent gets with the prompt. Uses OpenTelemetry's API only: where nobody has set an SDK up, no
-span is kept and the caller's own `traceparent` goes to the agent as it came. Payloads are never in a span.
+The input is the headers of a request and, after each commit, events. The output is a span `turnwire.turn` per turn
+and the `traceparent` that the agent gets with the prompt. It uses OpenTelemetry's API only: without a configured
+SDK, no span is recorded and the caller's own `traceparent` is forwarded to the agent unchanged. Payloads are never
+in a span.
 
 Theory of operation
 -------------------
@@ -10,9 +11,9 @@ The span begins before the prompt is submitted, because its id must be in the pr
 joins the two: `prompt_accepted` carries that `_meta`, so the fold finds the span by its `traceparent` and does not
 depend on the request's task, which may be gone by then.
 
-    T1  A span that was begun is ended once: by the turn's end, by a refusal, by being a repeat of another prompt,
+    T1  A span that was begun is ended once: by the turn's end, by a rejection, by being a repeat of another prompt,
         or by being the oldest of more than `MOST_BEGUN`.
-    T2  What is held is open turns and prompts on their way.
+    T2  Only the spans of open turns and of prompts in submission are held.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, Tracer, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from turnwire.core.events import (
+from turnwire.errors import ConfigError, TurnwireError
+from turnwire.ids import PromptId, SessionId
+from turnwire.limits import REMEMBERED_TOOLS
+from turnwire.session.events import (
     AnyEvent,
     CancelAsked,
     Origin,
@@ -39,16 +43,13 @@ from turnwire.core.events import (
     TurnFailed,
     TurnStarted,
 )
-from turnwire.errors import ConfigError, TurnwireError
-from turnwire.ids import PromptId, SessionId
-from turnwire.limits import REMEMBERED_TOOLS
 from turnwire.wire.schema.update import FINAL_TOOL_STATUS, TOOL_CALLS
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
 
 MOST_BEGUN = 4096
-"""Spans of prompts on their way. One stays here only if its request was given up before the prompt was decided."""
+"""Maximum number of spans of prompts in submission. One stays only if its request was cancelled early."""
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 _PROPAGATOR = TraceContextTextMapPropagator()
@@ -66,7 +67,7 @@ class _Tool(Struct, rename="camel"):
 
 
 class TurnTrace:
-    """The trace of one prompt on its way in. `meta` goes into the prompt's `_meta`."""
+    """The trace of one prompt during submission. `meta` goes into the prompt's `_meta`."""
 
     def __init__(self, span: Span, meta: dict[str, str], begun: dict[str, Span]) -> None:
         self.span = span
@@ -74,14 +75,14 @@ class TurnTrace:
         self._begun = begun
 
     def accepted(self, session_id: SessionId, prompt_id: PromptId) -> None:
-        """The prompt has this id. From here on the events tell."""
+        """Record the id of the accepted prompt. From here on events drive the span."""
         if self._begun.pop(self.meta.get("traceparent", ""), None) is not None:
-            # No event took the span: the same prompt was accepted before, with a trace of its own.
+            # No event used the span: the same prompt was accepted before, with another trace.
             self.span.set_attributes(_named(session_id, prompt_id) | {"turnwire.repeated": True})
             self.span.end()
 
     def refused(self, error: TurnwireError) -> None:
-        """There is no turn."""
+        """End the span of a rejected prompt."""
         if self._begun.pop(self.meta.get("traceparent", ""), None) is not None:
             _fail(self.span, error.code)
             self.span.end()
@@ -94,31 +95,31 @@ class _Turn:
         self.span = span
         self.is_silent = True
         self.tools: dict[str, Span | None] = {}
-        """By id; none for one that has ended, so that a further word on it makes no second span."""
+        """Spans by tool call id; `None` for an ended one, so that a later update makes no second span."""
 
     def has_room(self) -> bool:
-        """Whether another tool call can be held. Those that have ended are forgotten first."""
+        """Return whether another tool call can be held, after removing those that have ended."""
         if len(self.tools) >= REMEMBERED_TOOLS:
             self.tools = {name: span for name, span in self.tools.items() if span is not None}
         return len(self.tools) < REMEMBERED_TOOLS
 
 
 class TurnTraces:
-    """Spans of turns, from events. Without a provider, the one that the process has set, if any."""
+    """Spans of turns, from events. The default provider is the process's, if any."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
         self._tracer: Tracer = (provider or trace.get_tracer_provider()).get_tracer("turnwire")
         self._begun: dict[str, Span] = {}
-        """By the `traceparent` that their prompt carries."""
+        """Spans by the `traceparent` that their prompt carries."""
         self._open: dict[_Key, _Turn] = {}
 
     @property
     def open(self) -> int:
-        """How many spans are held."""
+        """Number of spans held."""
         return len(self._begun) + len(self._open)
 
     def begin(self, headers: Mapping[str, str]) -> TurnTrace:
-        """Begin the span of a prompt, below the caller's if it sent a `traceparent`. Names are in lower case."""
+        """Begin a prompt's span, below the caller's if it sent a `traceparent`. Names are in lower case."""
         context = _PROPAGATOR.extract(headers)
         caller = trace.get_current_span(context).get_span_context()
         span = self._tracer.start_span("turnwire.turn", context, SpanKind.SERVER)
@@ -133,7 +134,7 @@ class TurnTraces:
         return TurnTrace(span, meta, self._begun)
 
     def take(self, session_id: SessionId, events: Sequence[AnyEvent]) -> None:
-        """Tell the spans what happened."""
+        """Update the spans from a batch of events."""
         for event in events:
             if isinstance(event, SessionUpdated):
                 if self._open and event.prompt_id is not None:
@@ -204,9 +205,10 @@ class TurnTraces:
 
 
 def configure_tracing(environ: Mapping[str, str] = os.environ) -> SdkTracerProvider | None:
-    """A provider that exports over OTLP/HTTP, if the environment names an endpoint; the caller shuts it down.
+    """Return a provider that exports over OTLP/HTTP, if the environment names an endpoint; the caller shuts it
+    down.
 
-    Where to, with which headers and how often is OpenTelemetry's own configuration, from the process's environment.
+    The address, headers and interval are OpenTelemetry's own configuration, from the process's environment.
 
     Raises:
         ConfigError: An endpoint is named and the optional packages are not installed.
@@ -269,7 +271,7 @@ def _end(turn: _Turn, event: TurnCompleted | TurnFailed) -> None:
 def _end_tool(span: Span, status: str | None) -> None:
     if status == "failed":
         _fail(span, "tool_failed")
-    # A tool call that never ended ended with its turn, and says so.
+    # A tool call without an end ended with its turn and is marked as open.
     span.set_attribute("turnwire.tool_status", status or "open")
     span.end()
 

@@ -1,4 +1,4 @@
-"""What v1 and v2 of ACP have in common, as typed views of JSON; content blocks first.
+"""Typed views shared by ACP v1 and v2; content blocks first.
 
 Values that ACP may extend (kinds, statuses, reasons) are plain strings, so that a new one is no error. Base64 is
 not decoded and no link is opened. What a message means is decided in `core`.
@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias, cast
 
-from msgspec import UNSET, Raw, UnsetType, field
+from msgspec import UNSET, Raw, UnsetType
 
 from turnwire.ids import RequestId
-from turnwire.wire.schema.reading import Loose, Open, Strict, Wire, read
+from turnwire.wire.schema.reading import Open, Wire, read
 
 Marker: TypeAlias = dict[str, Raw] | None
-"""A capability that is advertised by being there: `{}` is yes, absent or null is no."""
+"""A capability advertised by its presence: `{}` is yes, absent or null is no."""
 
-Draft: TypeAlias = bool | dict[str, Raw] | None
-"""A capability whose shape is not settled: `true` is yes as well."""
 
 STOP_REASONS: Final = frozenset({"end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"})
-"""Why a turn ended: the five words of v1. In v2 an agent may have words of its own."""
+"""Stop reasons of v1. In v2 an agent may add its own."""
 
 
 # -- content blocks --------------------------------------------------------------------------------------------
@@ -69,7 +67,7 @@ class ResourceLink(Wire, tag_field="type", tag="resource_link"):
 
 
 class ResourceContents(Wire):
-    """Either `text` or base64 `blob` is there."""
+    """Contains either `text` or base64 `blob`."""
 
     uri: str
     text: str | None = None
@@ -85,33 +83,12 @@ class EmbeddedResource(Wire, tag_field="type", tag="resource"):
 ContentBlock: TypeAlias = Open[TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource]
 
 
-_Blocks = Strict[list[ContentBlock]]
-
-
 def content_block(raw: Raw) -> ContentBlock:
-    """One block. Raises `RemoteProtocolError` if it is malformed."""
+    """Read one block. Raises `RemoteProtocolError` if it is malformed."""
     return read(raw, cast("Any", ContentBlock), name="content block")
 
 
-def content_blocks(raw: Raw) -> list[ContentBlock]:
-    """A list of blocks, such as a prompt, where one malformed block fails the whole.
-
-    Raises `RemoteProtocolError`.
-    """
-    return read(raw, cast("Any", _Blocks), name="list of content blocks")
-
-
 # -- requests, answers and updates -----------------------------------------------------------------------------
-
-
-class Empty(Wire):
-    """A result or params that say nothing."""
-
-
-class Implementation(Wire):
-    name: str
-    version: str
-    title: str | None = None
 
 
 class NamedValue(Wire):
@@ -119,54 +96,6 @@ class NamedValue(Wire):
 
     name: str
     value: str
-
-
-class SessionRequest(Wire):
-    """Params that name a session and nothing else: close, delete, cancel, status, ready."""
-
-    session_id: str
-
-
-class CancelRequest(Wire):
-    """Params of `$/cancel_request`."""
-
-    request_id: RequestId
-
-
-class ListSessionsRequest(Wire):
-    cwd: Strict[str | None] = None
-    cursor: Strict[str | None] = None
-    archived: Strict[str | None] = None
-
-
-class SessionSummary(Wire):
-    """A session as `session/list` shows it."""
-
-    session_id: str
-    cwd: str
-    additional_directories: list[str] = field(default_factory=list[str])
-    title: str | None = None
-    updated_at: str | None = None
-    archived: bool | None = None
-
-
-class ListSessionsResponse(Wire):
-    sessions: Loose[list[SessionSummary]]
-    next_cursor: str | None = None
-
-
-class SetConfigOptionRequest(Wire):
-    """`type` is absent for a value id in v1; v2 always has it."""
-
-    session_id: str
-    config_id: str
-    value: str | bool
-    type: str | UnsetType = UNSET
-
-
-class PromptRequest(Wire):
-    session_id: str
-    prompt: Strict[list[ContentBlock]]
 
 
 class Usage(Wire):
@@ -181,27 +110,6 @@ class Usage(Wire):
 class Cost(Wire):
     amount: float
     currency: str
-
-
-class PermissionOption(Wire):
-    option_id: str
-    name: str
-    kind: str
-
-
-class SelectedOutcome(Wire, tag_field="outcome", tag="selected"):
-    option_id: str
-
-
-class CancelledOutcome(Wire, tag_field="outcome", tag="cancelled"):
-    pass
-
-
-PermissionOutcome: TypeAlias = Open[SelectedOutcome | CancelledOutcome]
-
-
-class RequestPermissionResponse(Wire):
-    outcome: PermissionOutcome
 
 
 class ToolCallLocation(Wire):
@@ -230,30 +138,6 @@ class ConfigValue(Wire):
     value: str
     name: str
     description: str | None = None
-
-
-class ElicitationRequest(Wire):
-    """Params of `elicitation/create`: about a session or about a request, as a form or as a link."""
-
-    message: str
-    mode: str
-    session_id: str | None = None
-    tool_call_id: str | None = None
-    request_id: RequestId | None = None
-    requested_schema: Raw | UnsetType = UNSET
-    elicitation_id: str | None = None
-    url: str | None = None
-
-
-class ElicitationResponse(Wire):
-    """`action` is accept, decline or cancel; anything else is none of them."""
-
-    action: str
-    content: Raw | UnsetType = UNSET
-
-
-class ElicitationComplete(Wire):
-    elicitation_id: str
 
 
 class PlanEntry(Wire):
@@ -289,7 +173,7 @@ class PlanRemoved(Wire, tag_field="sessionUpdate", tag="plan_removed"):
 
 
 class SessionDetailsUpdate(Wire, tag_field="sessionUpdate", tag="session_info_update"):
-    """Absent is unchanged, null clears."""
+    """An absent member leaves the value unchanged; null clears it."""
 
     title: str | UnsetType | None = UNSET
     updated_at: str | UnsetType | None = UNSET
@@ -336,9 +220,9 @@ class SessionMessageChunk(Wire, tag_field="sessionUpdate", tag="session_message_
 
 
 class TurnCompleteUpdate(Wire, tag_field="sessionUpdate", tag="turn_complete"):
-    """The end of a prompt as an update. A turn that failed has no stop reason, and is answered with an error."""
+    """The end of a prompt as an update. A failed turn has no stop reason; its prompt is answered with an error."""
 
     prompt_request_id: RequestId
     stop_reason: str | None = None
     usage: Raw | UnsetType = UNSET
-    """As in the answer, from those who tell it here as well."""
+    """As in the prompt's answer, if the agent repeats it here."""

@@ -1,14 +1,12 @@
-"""Tolerant reading: raw JSON to a typed view, by the rules ACP gives to readers.
+"""Tolerant reading of raw JSON into typed views, by ACP's rules for readers.
 
-Takes a payload and a struct of this package; gives the struct, or raises `RemoteProtocolError` with the code
-for invalid params, naming the field at fault and none of its values. Never fails on unknown fields, on values of an
-open union that are not known (they become `Unknown`), or on a malformed optional field (it reads as its default).
-Never changes the payload.
+`read` returns a struct of this package, or raises `RemoteProtocolError` with the code for invalid params; the error
+names the field and none of its values. Unknown fields are accepted, unknown values of an open union become
+`Unknown`, and a malformed optional field reads as its default.
 
-The strict reader of msgspec goes first and is right for nearly every message. Only what it refuses is read
-again here, member by member. The words `Strict`, `Loose` and `Whole` say how a field takes a malformed value;
-without one, a required field fails the message, an optional one reads as its default, and bad items of a list
-are dropped.
+The strict decoder of msgspec runs first and is right for nearly every message. Only messages that it rejects are
+read again here, member by member. `Strict`, `Loose` and `Whole` state how a field treats a malformed value; without
+one, a required field fails the message, an optional one reads as its default, and bad items of a list are dropped.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Wire(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What every object of ACP has in common."""
+    """Base of every ACP object."""
 
     meta: Raw | UnsetType = field(name="_meta", default=UNSET)
 
@@ -52,41 +50,41 @@ _LOOSE: Final = "loose"
 _WHOLE: Final = "whole"
 
 Strict: TypeAlias = Annotated[T, _STRICT]
-"""A malformed value or item fails the message; null reads as the default, or as no items."""
+"""A malformed value or item fails the message; null reads as the default or an empty list."""
 Loose: TypeAlias = Annotated[T, _LOOSE]
-"""A required list: a malformed value reads as no items."""
+"""A required list whose malformed value reads as an empty list."""
 Whole: TypeAlias = Annotated[T, _WHOLE]
-"""An optional list: one bad item makes the whole of it read as the default."""
+"""An optional list that reads as the default if one item is bad."""
 
 if TYPE_CHECKING:
     Open: TypeAlias = T | Unknown
 else:
 
     class Open:
-        """A union that may hold values we do not know. To msgspec it is the known part; we add the rest."""
+        """A union that may hold unknown values. msgspec sees the known part; `read` adds `Unknown`."""
 
         def __class_getitem__(cls, known: Any) -> Any:
             return known
 
 
 _ALIASES: Final = {"stopReason": "stop_reason", "currentModeId": "modeId"}
-"""Spellings accepted where the published one is missing."""
+"""Alternative spellings, accepted if the published one is missing."""
 _TAG_ALIASES: Final = {"state_change": "state_update", "_turn_complete": "turn_complete"}
-"""Names of update kinds accepted besides the published one."""
+"""Accepted alternative names of update kinds."""
 
 _NULL: Final = b"null"
 _PLACED: Final = 2
-"""Errors that are raised here have two arguments: where, in names of fields, and what is wrong there."""
+"""Number of arguments of errors raised here: the path of the field, and the problem."""
 _read_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _read_items = msgspec.json.Decoder(list[Raw]).decode
 _read_tag = msgspec.json.Decoder(str).decode
 
 
 def read(raw: Raw, kind: type[T], *, name: str | None = None, seek_aliases: bool = False) -> T:
-    """`raw` as a `kind`. Absent params and a null result read as an empty object.
+    """Read `raw` as a `kind`. Absent params and a null result read as an empty object.
 
-    `name` is what a refusal calls it; a struct has its own. An accepted spelling of a required field is always
-    found; `seek_aliases` finds those of optional fields too.
+    Error messages use `name`, or the struct's own name. Alternative spellings of required fields are always
+    accepted; `seek_aliases` accepts those of optional fields as well.
     """
     if not raw:
         raw = Raw(b"{}")
@@ -111,10 +109,10 @@ def _missing(name: str) -> msgspec.ValidationError:
 
 
 def _inside(name: str, error: msgspec.ValidationError) -> msgspec.ValidationError:
-    """What is wrong with a member, told of the object that has it."""
+    """Return the error of a member with the path extended by its object."""
     if len(error.args) == _PLACED:
         return msgspec.ValidationError(f"{name}.{error.args[0]}", error.args[1])
-    # The words of msgspec can hold a value.
+    # The message of msgspec can contain a value.
     return msgspec.ValidationError(name, "is not as documented")
 
 
@@ -129,7 +127,7 @@ def _fields(kind: type[Struct]) -> tuple[FieldInfo, ...]:
 
 
 def _read(kind: Any, raw: Raw, *, keep_all: bool = False) -> Any:
-    """Read by the shape of the type. Raises `msgspec.ValidationError` where nothing forgives."""
+    """Read by the shape of the type. Raises `msgspec.ValidationError` if no rule tolerates the value."""
     origin = get_origin(kind)
     if origin is Annotated:
         inner, *words = get_args(kind)
@@ -170,7 +168,7 @@ def _read_list(item: Any, raw: Raw, *, keep_all: bool) -> list[Any]:
 
 
 def _read_tagged(choices: tuple[type[Struct], ...], raw: Raw) -> Any:
-    """The struct that the tag names, or `Unknown`. A lone struct may come without its tag."""
+    """Return the struct named by the tag, or `Unknown`. A lone struct may omit its tag."""
     members = _read_members(raw)
     config = choices[0].__struct_config__
     assert config.tag_field is not None, "the structs of a union are tagged"
@@ -200,7 +198,7 @@ def _read_struct(kind: type[Struct], raw: Raw) -> Struct:
 
 
 def _read_field(each: FieldInfo, member: Raw, values: dict[str, Any]) -> None:
-    """Put the value into `values`, or leave it to the default where that is allowed."""
+    """Put the value into `values`, or leave it out where the default is allowed."""
     words = get_args(each.type)[1:] if get_origin(each.type) is Annotated else ()
     try:
         values[each.name] = _read(each.type, member)

@@ -1,4 +1,4 @@
-"""Updates: the payload of `session/update`. What their kinds have in common, and one as a typed view."""
+"""Update kinds of `session/update`, grouped by meaning, and updates as typed views."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ _KINDS: Final[dict[int, Any]] = {1: v1.Update, 2: v2.Update}
 FULL_STATE: Final = frozenset(
     {"available_commands_update", "config_option_update", "current_mode_update", "usage_update"}
 )
-"""Kinds of updates that say all there is to say of something, so that a later one replaces an earlier one."""
+"""Kinds that carry a complete state, so that a later update replaces an earlier one."""
 STATES: Final = frozenset({"state_update", "state_change"})
-"""Kinds of updates that say what the foreground does. The second is the lifecycle draft's name for the first."""
+"""Kinds that report the foreground state. The second is the lifecycle draft's name for the first."""
 CURRENT_STATE: Final = FULL_STATE | STATES | {"session_info_update"}
-"""Kinds of updates that say what is now. In a replay they are news; everything else in it is history."""
+"""Kinds that report a current state. In a replay they are news; all other kinds are history."""
 
 TOOL_CALLS: Final = frozenset({"tool_call", "tool_call_update"})
-"""Kinds of updates that announce a tool call or change it, and so may say its status."""
+"""Kinds that announce or change a tool call, and so may carry its status."""
 ABOUT_TOOL_CALLS: Final = TOOL_CALLS | {"tool_call_content_chunk"}
-"""Kinds of updates that name a tool call. The third brings it content and never a status."""
+"""Kinds that name a tool call. The third adds content and never a status."""
 FINAL_TOOL_STATUS: Final = frozenset({"completed", "failed", "cancelled"})
 """Statuses that end a tool call. v1 has no `cancelled`."""
 USER_MESSAGES: Final = frozenset({"user_message", "user_message_chunk"})
-"""Kinds of updates in which an agent says what a user said."""
+"""Kinds in which an agent repeats a user's message."""
 AGENT_SPEECH: Final = frozenset({"agent_message", "agent_message_chunk", "agent_thought", "agent_thought_chunk"})
-"""Kinds of updates that are an agent's own words, whole or in pieces: its messages and its thoughts."""
+"""Kinds that carry an agent's messages and thoughts, whole or in chunks."""
 MARKERS: Final = frozenset({"turn_complete", "_turn_complete"})
-"""Kinds of updates that mark the end of a turn; the second is the spelling of an extension."""
+"""Kinds that mark the end of a turn; the second is the extension spelling."""
 
 
 def update_head(session_id: str) -> bytes:
-    """A `session/update` up to its update, for who splices updates into frames; `}}` ends it."""
+    """Return a `session/update` frame up to its update; append the update and `}}`."""
     return b'{"jsonrpc":"2.0","method":"%b","params":{"sessionId":%b,"update":' % (
         SESSION_UPDATE.encode(),
         json.encode(session_id),
@@ -48,11 +48,11 @@ def update_head(session_id: str) -> bytes:
 
 
 def decode_update(raw: Raw, version: int) -> Update:
-    """The update as that version of ACP defines it; `Unknown` for a kind that it does not have.
+    """Return the update as that version of ACP defines it; `Unknown` for an unknown kind.
 
     Raises:
-        RemoteProtocolError: a kind that is known has a required field missing or malformed.
-        LocalProtocolError: there is no such version.
+        RemoteProtocolError: a required field of a known kind is missing or malformed.
+        LocalProtocolError: the version does not exist.
     """
     kind = _KINDS.get(version)
     if kind is None:

@@ -1,4 +1,4 @@
-"""ACP v1, where it differs from v2: typed views of updates, and of requests and their answers.
+"""Typed views of ACP v1 where it differs from v2: updates, requests and their answers.
 
 In updates of v1 an absent field and a null one mean the same, so both read as `None`.
 """
@@ -15,12 +15,8 @@ from turnwire.wire.schema.common import (
     ConfigValue,
     ContentBlock,
     ContentItem,
-    Draft,
-    Implementation,
-    Marker,
     NamedValue,
     Notice,
-    PermissionOption,
     PlanEntry,
     PlanRemoved,
     PlanUpdate,
@@ -31,7 +27,6 @@ from turnwire.wire.schema.common import (
     TerminalItem,
     ToolCallLocation,
     TurnCompleteUpdate,
-    Usage,
     UsageUpdate,
 )
 from turnwire.wire.schema.reading import Loose, Open, Strict, Wire
@@ -79,7 +74,7 @@ ToolCallContent: TypeAlias = Open[ContentItem | DiffItem | TerminalItem]
 
 
 class ToolCallPatch(Wire):
-    """What is new about a tool call."""
+    """Changes to a tool call."""
 
     tool_call_id: str
     title: str | None = None
@@ -175,109 +170,6 @@ Update: TypeAlias = Open[
 # -- requests and their answers --------------------------------------------------------------------------------
 
 
-class FileSystemCapabilities(Wire):
-    read_text_file: bool = False
-    write_text_file: bool = False
-
-
-class ConfigOptionsCapabilities(Wire):
-    boolean: Marker = None
-
-
-class ClientSessionCapabilities(Wire):
-    config_options: ConfigOptionsCapabilities | None = None
-    compaction: Marker = None
-    notices: Marker = None
-    turn_complete: Draft = None
-
-
-class ClientAuthCapabilities(Wire):
-    terminal: bool = False
-
-
-class ElicitationCapabilities(Wire):
-    form: Marker = None
-    url: Marker = None
-
-
-class ClientCapabilities(Wire):
-    fs: FileSystemCapabilities = FileSystemCapabilities()
-    terminal: bool = False
-    auth: ClientAuthCapabilities = ClientAuthCapabilities()
-    session: ClientSessionCapabilities | None = None
-    elicitation: ElicitationCapabilities | None = None
-    plan: Marker = None
-    subagents: Marker = None
-
-
-class InitializeRequest(Wire):
-    protocol_version: int
-    client_capabilities: ClientCapabilities = ClientCapabilities()
-    client_info: Implementation | None = None
-
-
-class PromptCapabilities(Wire):
-    image: bool = False
-    audio: bool = False
-    embedded_context: bool = False
-
-
-class McpCapabilities(Wire):
-    http: bool = False
-    sse: bool = False
-    acp: bool = False
-
-
-class SessionCapabilities(Wire):
-    list: Marker = None
-    delete: Marker = None
-    resume: Marker = None
-    close: Marker = None
-    additional_directories: Marker = None
-    fork: Marker = None
-    status: Marker = None
-    archive: Marker = None
-    title: Marker = None
-    turn_complete: Draft = None
-    ready: Draft = None
-
-
-class AgentAuthCapabilities(Wire):
-    logout: Marker = None
-    status: Marker = None
-
-
-class AgentCapabilities(Wire):
-    load_session: bool = False
-    prompt_capabilities: PromptCapabilities = PromptCapabilities()
-    mcp_capabilities: McpCapabilities = McpCapabilities()
-    session_capabilities: SessionCapabilities = SessionCapabilities()
-    auth: AgentAuthCapabilities = AgentAuthCapabilities()
-    providers: Marker = None
-
-
-class AuthMethod(Wire):
-    """A way to log in. `type` is `terminal`, or else the agent does it by itself."""
-
-    id: str
-    name: str
-    description: str | None = None
-    type: str = "agent"
-    args: Strict[list[str]] = field(default_factory=list[str])
-    env: Strict[dict[str, str]] = field(default_factory=dict[str, str])
-
-
-class InitializeResponse(Wire):
-    protocol_version: int
-    agent_capabilities: AgentCapabilities = AgentCapabilities()
-    auth_methods: list[AuthMethod] = field(default_factory=list[AuthMethod])
-    agent_info: Implementation | None = None
-
-
-class AuthenticateRequest(Wire):
-    method_id: str
-
-
 class McpServer(Wire):
     """A stdio server has no `type` on the wire; `http`, `sse` and `acp` have theirs."""
 
@@ -291,29 +183,10 @@ class McpServer(Wire):
     server_id: str | UnsetType = UNSET
 
 
-class SessionMode(Wire):
-    id: str
-    name: str
-    description: str | None = None
-
-
-class SessionModeState(Wire):
-    current_mode_id: str
-    available_modes: Loose[list[SessionMode]]
-
-
 class NewSessionRequest(Wire):
     cwd: str
     mcp_servers: Strict[list[McpServer]]
     additional_directories: Strict[list[str]] = field(default_factory=list[str])
-
-
-class NewSessionResponse(Wire):
-    """Also the answer to `session/fork`."""
-
-    session_id: str
-    modes: SessionModeState | None = None
-    config_options: list[ConfigOption] | None = None
 
 
 class LoadSessionRequest(Wire):
@@ -330,33 +203,6 @@ class ResumeSessionRequest(Wire):
     cwd: str
     mcp_servers: Strict[list[McpServer]] = field(default_factory=list[McpServer])
     additional_directories: Strict[list[str]] = field(default_factory=list[str])
-
-
-class LoadSessionResponse(Wire):
-    """Also the answer to `session/resume`."""
-
-    modes: SessionModeState | None = None
-    config_options: list[ConfigOption] | None = None
-
-
-class SetModeRequest(Wire):
-    session_id: str
-    mode_id: str
-
-
-class SetConfigOptionResponse(Wire):
-    config_options: Loose[list[ConfigOption]]
-
-
-class PromptResponse(Wire):
-    stop_reason: str
-    usage: Usage | None = None
-
-
-class RequestPermissionRequest(Wire):
-    session_id: str
-    tool_call: ToolCallPatch
-    options: Strict[list[PermissionOption]]
 
 
 class ReadTextFileRequest(Wire):

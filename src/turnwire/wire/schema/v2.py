@@ -1,4 +1,4 @@
-"""ACP v2, where it differs from v1: typed views of updates, and of requests and their answers.
+"""Typed views of ACP v2 where it differs from v1: updates, requests and their answers.
 
 In updates of v2 an absent field is unchanged and a null one is cleared, so the two are kept apart: absent is
 `UNSET`, null is `None`.
@@ -17,12 +17,9 @@ from turnwire.wire.schema.common import (
     ConfigValue,
     ContentBlock,
     ContentItem,
-    Draft,
-    Implementation,
     Marker,
     NamedValue,
     Notice,
-    PermissionOption,
     PlanRemoved,
     PlanUpdate,
     SessionDetailsUpdate,
@@ -84,7 +81,7 @@ AvailableCommand: TypeAlias = Open[Command]
 
 
 class CancelCapability(Wire):
-    """Whether one item can be cancelled now."""
+    """Capability to cancel one item."""
 
     cancel: Marker = None
 
@@ -111,7 +108,7 @@ ToolCallContent: TypeAlias = Open[ContentItem | DiffItem | TerminalItem]
 
 
 class ToolCallPatch(Wire):
-    """What is new about a tool call."""
+    """Changes to a tool call."""
 
     tool_call_id: str
     title: str | UnsetType | None = UNSET
@@ -141,7 +138,7 @@ BackgroundWork: TypeAlias = Open[BackgroundTerminal | BackgroundToolCall | Backg
 
 
 class State(Wire):
-    """The session's foreground as a whole. `background` is `None` if the agent does not report it."""
+    """The state of the session's foreground. `background` is `None` if the agent does not report it."""
 
     state: str
     background: Whole[list[BackgroundWork] | None] = None
@@ -266,88 +263,6 @@ Update: TypeAlias = Open[
 # -- requests and their answers --------------------------------------------------------------------------------
 
 
-class ClientAuthCapabilities(Wire):
-    terminal: Marker = None
-
-
-class ElicitationCapabilities(Wire):
-    form: Marker = None
-    url: Marker = None
-
-
-class ClientCapabilities(Wire):
-    auth: ClientAuthCapabilities | None = None
-    elicitation: ElicitationCapabilities | None = None
-
-
-class InitializeRequest(Wire):
-    protocol_version: int
-    info: Implementation
-    capabilities: ClientCapabilities = ClientCapabilities()
-
-
-class PromptCapabilities(Wire):
-    image: Marker = None
-    audio: Marker = None
-    embedded_context: Marker = None
-
-
-class McpCapabilities(Wire):
-    stdio: Marker = None
-    http: Marker = None
-    acp: Marker = None
-
-
-class SessionCapabilities(Wire):
-    prompt: PromptCapabilities | None = None
-    mcp: McpCapabilities | None = None
-    delete: Marker = None
-    additional_directories: Marker = None
-    fork: Marker = None
-    status: Marker = None
-    archive: Marker = None
-    title: Marker = None
-    ready: Draft = None
-
-
-class AgentAuthCapabilities(Wire):
-    status: Marker = None
-
-
-class AgentCapabilities(Wire):
-    session: SessionCapabilities | None = None
-    auth: AgentAuthCapabilities | None = None
-    providers: Marker = None
-
-
-class AgentAuthMethod(Wire, tag_field="type", tag="agent"):
-    method_id: str
-    name: str
-    description: str | None = None
-
-
-class TerminalAuthMethod(Wire, tag_field="type", tag="terminal"):
-    method_id: str
-    name: str
-    description: str | None = None
-    args: Strict[list[str]] = field(default_factory=list[str])
-    env: Strict[list[NamedValue]] = field(default_factory=list[NamedValue])
-
-
-AuthMethod: TypeAlias = Open[AgentAuthMethod | TerminalAuthMethod]
-
-
-class InitializeResponse(Wire):
-    protocol_version: int
-    info: Implementation
-    capabilities: AgentCapabilities = AgentCapabilities()
-    auth_methods: list[AuthMethod] = field(default_factory=list[AuthMethod])
-
-
-class LoginRequest(Wire):
-    method_id: str
-
-
 class StdioServer(Wire, tag_field="type", tag="stdio"):
     name: str
     command: str
@@ -382,14 +297,6 @@ class NewSessionRequest(Wire):
     additional_directories: Strict[list[str]] = field(default_factory=list[str])
 
 
-class NewSessionResponse(Wire):
-    """Also the answer to `session/fork`."""
-
-    session_id: str
-    config_options: list[ConfigOption] = field(default_factory=list[ConfigOption])
-    available_commands: list[AvailableCommand] = field(default_factory=list[AvailableCommand])
-
-
 class ResumeSessionRequest(Wire):
     """Also the params of `session/fork`, without `replay_from`."""
 
@@ -398,55 +305,3 @@ class ResumeSessionRequest(Wire):
     mcp_servers: Strict[list[McpServer]] = field(default_factory=list[McpServer])
     additional_directories: Strict[list[str]] = field(default_factory=list[str])
     replay_from: Strict[ReplayFrom | None] = None
-
-
-class ResumeSessionResponse(Wire):
-    config_options: list[ConfigOption] = field(default_factory=list[ConfigOption])
-    available_commands: list[AvailableCommand] = field(default_factory=list[AvailableCommand])
-
-
-class SetConfigOptionResponse(Wire):
-    config_options: list[ConfigOption]
-
-
-class PromptResponse(Wire):
-    """Says that the prompt is in the conversation. Agents of the first draft leave the id out."""
-
-    message_id: str | None = None
-
-
-class CancelToolCallRequest(Wire):
-    session_id: str
-    tool_call_id: str
-
-
-class CancelTerminalRequest(Wire):
-    session_id: str
-    terminal_id: str
-
-
-class ToolCallSubject(Wire, tag_field="type", tag="tool_call"):
-    tool_call: ToolCallPatch
-
-
-class CommandSubject(Wire, tag_field="type", tag="command"):
-    command: str
-    cwd: str
-    tool_call_id: str | None = None
-    terminal_id: str | None = None
-
-
-PermissionSubject: TypeAlias = Open[ToolCallSubject | CommandSubject]
-
-
-class RequestPermissionRequest(Wire):
-    session_id: str
-    title: str
-    options: Strict[list[PermissionOption]]
-    description: str | None = None
-    subject: Strict[PermissionSubject | None] = None
-
-
-class SessionStatusResponse(Wire):
-    status: str
-    state: State | None = None

@@ -1,9 +1,9 @@
 """A conversation as a client on the official Python SDK, ACP v1. Runs in the SDK's own environment.
 
-Takes the address of `/acp`, a token, a working directory, and `http` or `ws`; prints what it heard as one line of
-JSON. The SDK's environment has no HTTP client that it works with, so `PYTHONPATH` gives it one.
+Its arguments are the address of `/acp`, a token, a working directory, and `http` or `ws`; it prints the received
+updates as one line of JSON. The SDK's environment has no compatible HTTP client, so `PYTHONPATH` provides one.
 """
-# The SDK lives in an environment of its own, so the types of what is imported are not known here.
+# The SDK is installed in a separate environment, so its types are unknown here.
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ URL, TOKEN, CWD, CARRIER = sys.argv[1:]
 
 
 class Client(acp.Client):
-    """Allows everything, and remembers the words."""
+    """A client that allows everything, and stores the text."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -50,7 +50,9 @@ class Client(acp.Client):
         return RequestPermissionResponse(outcome=chosen)
 
     async def prompt(self, session_id: str, text: str, last: str) -> list[str]:
-        """The stop reason and the words. Handlers may run after the answer, so the last word is waited for."""
+        """Return the stop reason and the text. Handlers may run after the answer, so the last word is
+        waited for.
+        """
         self.texts.clear()
         block = TextContentBlock(type="text", text=text)
         answer = await self.agent.prompt(session_id=session_id, prompt=[block])

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from turnwire.server.acp.frame_queue import BEHIND, FrameQueue, Wake
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""One session at one client: what its readers have done is done once, whoever of them did it."""
+"""One session at one client: actions of its readers happen once, whichever reader triggered them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GREETING = [raw({"sessionUpdate": "session_info_update"})]
 
 
 class Opened:
-    """A subscription, and how often it was answered and heard of."""
+    """A subscription, and the number of its answers and notifications."""
 
     def __init__(self) -> None:
         self.answers = 0
@@ -125,7 +125,6 @@ async def test_whoever_tends_it_hears_of_readers_openings_and_closings() -> None
     assert (subscription.readers, subscription.streams, opened.changes) == (0, 0, 4)
 
 
-@pytest.mark.requirement("R94")
 async def test_what_is_done_behind_an_event_waits_for_the_reader_that_is_there() -> None:
     subscription, done = Opened().open(), list[int]()
     wake = Wake()

@@ -1,4 +1,4 @@
-"""The table of a subscription, pair by pair: what it allows leads where it says, everything else is refused."""
+"""The table of a subscription, pair by pair: allowed steps lead to the stated state, all others are rejected."""
 
 from __future__ import annotations
 

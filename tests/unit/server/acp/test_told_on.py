@@ -1,5 +1,4 @@
-"""Which stream tells a session: each combination of what a client reads gives one kind of stream, and the right
-one."""
+"""The stream of a session: each combination of a client's readers selects one kind of stream, the right one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wake-up: what was set before the wait counts, what was set twice counts once, and a wait can be given up."""
+"""A wake-up: one set before the wait counts, two count once, and a wait can be cancelled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from turnwire.server.acp.frame_queue import Wake
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ async def test_a_wait_that_was_given_up_takes_nothing_along() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wake.wait)
             await quiet()
-            # Set and given up in one go: the next one must see it.
+            # Set and cancelled in the same step: the next one must see it.
             wake.set()
             tasks.cancel_scope.cancel()
         wake.set()

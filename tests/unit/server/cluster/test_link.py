@@ -1,4 +1,4 @@
-"""Two nodes of one log: what is wanted of a session on the one is done by the other, once, whatever happens."""
+"""Two nodes of one log: a request to a session on one node is executed by the other, once, whatever happens."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ from tests.support.agents import HandAgent
 from tests.support.cluster import Cut, Pair, linked_pair
 from tests.support.driving import events_of, of, prompt
 
-from turnwire.core import events as ev
-from turnwire.core.inputs import AnswerPermission, Attach, Cancel, Prompt, ReleaseQueue, Rename, Settle
-from turnwire.core.permissions import PermissionAnswer
-from turnwire.core.queue import Accepted
-from turnwire.core.state import Setup
 from turnwire.errors import (
     AnswerLost,
     LocalProtocolError,
@@ -34,8 +29,13 @@ from turnwire.ids import ClientId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.runtime.node import Fork
 from turnwire.server.daemon.clients import There
-from turnwire.testing.patience import WAIT_S, quiet
+from turnwire.session import events as ev
+from turnwire.session.inputs import AnswerPermission, Attach, Cancel, Prompt, ReleaseQueue, Rename, Settle
+from turnwire.session.permissions import PermissionAnswer
+from turnwire.session.queue import Accepted
+from turnwire.session.state import Setup
 from turnwire.wire.jsonrpc import INTERNAL_ERROR, Failure, Notification, Request, Result, raw
+from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,9 @@ FORKING: dict[str, Any] = {
 
 @asynccontextmanager
 async def time_passing(pair: Pair, *, lost_after: float | None = None) -> AsyncGenerator[None]:
-    """Meanwhile waiting for an owner takes no real time. The first node may be lost a while after its cable."""
+    """Advance the time so that waits for an owner need no real time. The first node may be lost a while after its
+    cable.
+    """
 
     async def pass_time() -> None:
         while True:
@@ -83,12 +85,12 @@ async def test_a_prompt_on_the_other_node_is_taken_by_the_owner_and_answered_wit
         agent = await pair.sources[1].agent()
         await agent.greet()
         two, reached = pair.nodes[2], list[int]()
-        assert two.elsewhere is not None
+        assert two.remote is not None
 
         async def reach(session_id: SessionId, head: int) -> None:
             reached.append(head)
 
-        two.elsewhere.reach = reach
+        two.remote.reach = reach
         accepted = cast("Accepted", await two.submit(S1, prompt("hello", "p1")))
         assert accepted.prompt_id == "p1"
         [head] = reached
@@ -113,7 +115,7 @@ async def test_a_refusal_of_the_owner_is_raised_as_the_same_class() -> None:
         assert refused.value.context["limit"] == 1
 
 
-@pytest.mark.requirement("G2")
+@pytest.mark.guarantee("G2")
 async def test_the_agent_is_asked_when_the_other_node_has_told_its_client() -> None:
     async with linked_pair() as pair:
         agent = await pair.sources[1].agent()
@@ -234,7 +236,7 @@ async def accept(pair: Pair, given: Prompt) -> Accepted:
 
 Doing = Callable[[Pair, Prompt], Coroutine[Any, Any, Accepted]]
 FRAMES = {submit: 2, accept: 3}
-"""How many frames each takes."""
+"""Number of frames of each case."""
 
 
 async def test_a_submit_takes_two_frames_and_an_accept_three() -> None:
@@ -245,7 +247,7 @@ async def test_a_submit_takes_two_frames_and_an_accept_three() -> None:
             assert pair.cable.frames == frames
 
 
-@pytest.mark.requirement("G7")
+@pytest.mark.guarantee("G7")
 @pytest.mark.parametrize("how", Cut)
 @pytest.mark.parametrize(("doing", "frame"), [(each, n + 1) for each, most in FRAMES.items() for n in range(most)])
 @pytest.mark.parametrize("key", [None, "k"])
@@ -387,7 +389,7 @@ async def test_a_call_whose_answer_is_lost_is_not_made_again() -> None:
 
 
 class Desk:
-    """A client that serves files, and can be held."""
+    """A client that serves files, and can be blocked."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -482,7 +484,7 @@ async def test_an_offer_is_made_again_when_the_link_is() -> None:
 
 
 class Ear:
-    """A client that hears an agent."""
+    """A client that receives an agent's frames."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Whoever is at a session on one node is there for all nodes, until that is not renewed."""
+"""A client at a session on one node is visible to all nodes, until its presence is not renewed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnwire.ids import ClientId, SessionId
 from turnwire.server.access.identity import Identity, Role
 from turnwire.server.cluster.presence import GATHERED_S, LOOKED_EVERY_S, RENEWED_EVERY_S, Presence
 from turnwire.server.daemon.clients import LISTED_S, PRESENT_S, Clients, There
-from turnwire.testing.patience import quiet
+from turnwire_testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +35,7 @@ async def attended_pair() -> AsyncGenerator[tuple[Pair, Clients, Clients]]:
 
 
 async def told(pair: Pair) -> None:
-    """Return once what has changed was told."""
+    """Return once all changes were sent."""
     await quiet()
     pair.clock.advance(GATHERED_S)
     await quiet()
@@ -94,7 +94,7 @@ async def test_clients_are_listed_on_every_node_and_each_counts_once() -> None:
     async with attended_pair() as (pair, one, two):
         ann = await one.attach(S1, ANN)
         eve = await two.attach(S1, EVE, connected=True)
-        # Without affinity she comes to the other node, too.
+        # Without affinity she connects to the other node as well.
         with two.streaming(S1, ANN, ann):
             pass
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""The words between nodes: every input, answer and error comes out as it went in."""
+"""The messages between nodes: every input, answer and error is decoded as it was encoded."""
 
 from __future__ import annotations
 
@@ -8,27 +8,24 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from turnwire.core import inputs as given
-from turnwire.core.ending import Cancelled
-from turnwire.core.events import CancelRung, LostChoice, OpeningRefused, TurnEnd
-from turnwire.core.permissions import PermissionAnswer
-from turnwire.core.queue import Accepted
-from turnwire.core.state import Setup
 from turnwire.errors import (
     AgentLaunchFailed,
     AuthRequired,
     LocalProtocolError,
     NotOwner,
-    PartNeeded,
     QueueFull,
     RemoteProtocolError,
     RequestRefused,
-    TurnError,
     TurnwireError,
-    tree,
 )
 from turnwire.ids import AgentName, AgentSessionId, ChildId, ClientId, PermissionId, PromptId, SessionId
 from turnwire.server.cluster import words
+from turnwire.session import inputs as given
+from turnwire.session.ending import Cancelled
+from turnwire.session.events import CancelRung, LostChoice, OpeningRefused, TurnEnd
+from turnwire.session.permissions import PermissionAnswer
+from turnwire.session.queue import Accepted
+from turnwire.session.state import Setup
 from turnwire.wire.jsonrpc import ErrorObject, raw
 from turnwire.wire.peek import peek_update
 
@@ -178,19 +175,6 @@ def test_a_refusal_is_raised_as_the_same_class_with_the_same_words(error: Turnwi
         assert getattr(found, name, None) == getattr(error, name, None)
     data = getattr(found, "data", None)
     assert data is None or msgspec.json.decode(data) == getattr(error, "data", None)
-
-
-@pytest.mark.parametrize(
-    "kind", [each for each in tree() if each not in (PartNeeded, TurnError)], ids=lambda each: each.code
-)
-def test_an_error_of_any_class_can_be_told(kind: type[TurnwireError]) -> None:
-    made = {
-        "request_refused": {"jsonrpc": 1, "reason": "r"},
-        "agent_launch_failed": {"definite": False},
-        "model_failed": {"reason": "r"},
-    }
-    found = words.error_of(words.refusal_of(kind("words", **made.get(kind.code, {}))))
-    assert type(found) is kind
 
 
 def test_the_text_of_a_foreign_exception_stays_at_home() -> None:

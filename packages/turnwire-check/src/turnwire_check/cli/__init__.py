@@ -1,0 +1,1 @@
+"""The command `turnwire check`: an entry point in the group `turnwire.commands`."""

@@ -1,0 +1,1 @@
+"""Commands that this distribution adds to `turnwire`: the entry points `turnwire.commands`."""

@@ -1,0 +1,1 @@
+"""Contract checks that any implementation of an engine can run."""

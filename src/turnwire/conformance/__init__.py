@@ -1,1 +1,0 @@
-"""The conformance suite behind `turnwire check`: cases that judge any agent by the frames it sends."""

@@ -1,0 +1,1 @@
+"""Agents of sessions: processes and their guards, links, frames, files and terminals."""

@@ -1,1 +1,0 @@
-"""Talking to one peer: frames in order."""

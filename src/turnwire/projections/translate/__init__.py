@@ -1,0 +1,1 @@
+"""Translation between ACP v1 and v2. Pure."""

@@ -1,0 +1,1 @@
+"""The session state machine. Pure: no clock, no I/O, no logging."""

@@ -1,1 +1,0 @@
-"""The parts of the scripted agent: commands, sessions, turns, dialects, and what it stands on."""

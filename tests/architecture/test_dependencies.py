@@ -1,0 +1,63 @@
+"""Only the public API of dependencies is used, and each has an upper bound."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SOURCES = [REPOSITORY / "src", *sorted((REPOSITORY / "packages").glob("*/src"))]
+PROJECTS = [REPOSITORY / "pyproject.toml", *sorted((REPOSITORY / "packages").glob("*/pyproject.toml"))]
+UNDOCUMENTED = {"uvicorn.protocols", "uvicorn.server", "starlette._utils"}
+"""Modules without an underscore that their library does not document."""
+
+
+def imported(node: ast.AST) -> Iterator[str]:
+    """Dotted names that an absolute import brings in."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def is_private(name: str) -> bool:
+    first, *rest = name.split(".")
+    if first in sys.stdlib_module_names or first.startswith("turnwire"):
+        return False
+    return any(part.startswith("_") and not part.startswith("__") for part in rest) or any(
+        name == each or name.startswith(f"{each}.") for each in UNDOCUMENTED
+    )
+
+
+def test_no_private_part_of_a_dependency_is_imported() -> None:
+    found = [
+        f"{path.relative_to(REPOSITORY)}:{getattr(node, 'lineno', 0)}: {name}"
+        for source in SOURCES
+        for path in sorted(source.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        for name in imported(node)
+        if is_private(name)
+    ]
+    assert found == []
+
+
+def test_private_imports_are_recognised() -> None:
+    lines = (
+        "import uvicorn.server\nfrom starlette._utils import x\nfrom h2 import _y\nimport anyio.abc\nimport _thread"
+    )
+    names = [name for node in ast.walk(ast.parse(lines)) for name in imported(node)]
+    assert [name for name in names if is_private(name)] == ["uvicorn.server", "starlette._utils.x", "h2._y"]
+
+
+@pytest.mark.parametrize("project", PROJECTS, ids=lambda path: path.parent.name)
+def test_every_dependency_has_an_upper_bound(project: Path) -> None:
+    declared: dict[str, Any] = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
+    groups = [declared["dependencies"], *declared.get("optional-dependencies", {}).values()]
+    unbounded = [each for group in groups for each in group if "<" not in each and "==" not in each.split(";")[0]]
+    assert unbounded == []
