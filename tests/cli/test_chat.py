@@ -1,4 +1,4 @@
-"""`turnwire chat` as somebody uses it: keys go in, and what the terminal shows is looked at."""
+"""`turnwire chat` as a user operates it: keys go in, and the terminal's screen is checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from tests.cli.shown import (
     ALT_ENTER,
     CTRL_C,
     CTRL_D,
-    CTRL_J,
     DOWN,
     ENTER,
     ESCAPE,
@@ -33,24 +32,34 @@ HINT = ":help has keys and commands"
 HISTORY = Path(".local/state/turnwire/chat-history")
 
 
+def reads_keys(terminal: Terminal) -> None:
+    """Wait until the session is open and the editor reads keys.
+
+    The editor draws its input line after it put the terminal into raw mode. Keys that arrive earlier belong to the
+    terminal's own line editing, which ends a line at Alt-Enter and consumes Ctrl-D.
+    """
+    terminal.until(HINT)
+    terminal.until(lambda shown: any(line.startswith(">") for line in shown.lines), "the input line")
+
+
 @contextmanager
 def chatting(daemon: Served, *words: str, rows: int = 40, columns: int = 100) -> Generator[Terminal]:
-    """A chat whose session is open."""
+    """Run a chat whose session is open and whose editor reads keys."""
     with on_screen(daemon.home, "chat", *words, rows=rows, columns=columns, env=daemon.env) as terminal:
-        terminal.until(HINT)
+        reads_keys(terminal)
         yield terminal
 
 
 @pytest.fixture(scope="module")
 def builtin(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
-    """A daemon with the built-in agent, without a model."""
+    """Run a daemon with the built-in agent, without a model."""
     with served(tmp_path_factory.mktemp("home"), builtin=True) as running:
         yield running
 
 
 def last_prompt(daemon: Served, session: str) -> list[dict[str, Any]]:
     """The blocks of the newest prompt, as the log has them."""
-    events = daemon.run("export", session).lines
+    events = daemon.run("tail", session, "--until-now", "--json").lines
     prompt = [each["promptId"] for each in events if each["type"] == "turn_complete"][-1]
     said = [each["data"] for each in events if each.get("promptId") == prompt and each["type"] == "session_update"]
     updates = [each["update"] for each in said if not each.get("echo")]
@@ -72,7 +81,7 @@ def test_what_is_typed_is_a_prompt_and_its_turn_is_shown(daemon: Served) -> None
         assert terminal.finish() == 0
 
 
-@pytest.mark.parametrize("newline", [ALT_ENTER, CTRL_J])
+@pytest.mark.parametrize("newline", [ALT_ENTER])
 def test_a_prompt_has_as_many_lines_as_were_typed(newline: str, daemon: Served) -> None:
     session = daemon.session()
     with chatting(daemon, "-s", session) as terminal:
@@ -237,10 +246,10 @@ def test_what_was_typed_comes_back_with_up_also_in_the_next_chat(daemon: Served)
 
 def test_the_agents_commands_are_completed_with_what_they_do(builtin: Served) -> None:
     with chatting(builtin, "--new") as terminal:
-        terminal.type("/us")
-        terminal.until("Show the tokens that were used")
-        terminal.type(TAB)
-        terminal.until("> /usage")
+        terminal.type("/mod")
+        terminal.until("Show the modes")
+        terminal.type("e", TAB)
+        terminal.until("> /mode")
 
 
 def test_the_chats_own_commands_are_completed_behind_a_colon(daemon: Served) -> None:
@@ -479,7 +488,7 @@ def test_a_daemon_that_is_killed_and_started_again_is_found_again(tmp_path: Path
 
 def test_without_a_daemon_an_agent_is_started_and_ends_with_the_chat(tmp_path: Path) -> None:
     with on_screen(tmp_path, "chat", "--", *SCRIPTED) as terminal:
-        terminal.until(HINT)
+        reads_keys(terminal)
         terminal.type("echo 'all alone'", ENTER)
         terminal.until(lambda shown: "all alone" in shown.lines, "the answer")
         terminal.type(":mode", ENTER)
@@ -500,7 +509,7 @@ def test_no_daemon_is_told_as_for_other_commands(tmp_path: Path) -> None:
 def test_prompt_without_words_opens_a_chat(daemon: Served) -> None:
     session = daemon.session()
     with on_screen(daemon.home, "prompt", "-s", session, env=daemon.env) as terminal:
-        terminal.until(HINT)
+        reads_keys(terminal)
         terminal.type(CTRL_D)
         assert terminal.finish() == 0
 

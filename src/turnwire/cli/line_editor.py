@@ -1,51 +1,41 @@
-"""The lines at the bottom of a terminal that a person types into while others write above.
+"""The input line of a chat, with menus above it, while the conversation is printed above both.
 
-What is finished is printed above and belongs to the terminal from then on: it scrolls, and can be copied. Below it
-stand, as far as there is something: what still grows, what waits, one menu, the input and a line about the state.
-
-A menu takes its keys only while nothing is typed, so that it never swallows a word; and a key that begins a word
-closes nothing. Never decides what a text means: whoever made it does.
+Finished text belongs to the terminal: it scrolls, and can be copied. Below it are, if present: text that still
+grows, queued prompts, one menu, a state line and the input. A menu accepts keys only while the input is empty, so
+it never swallows a word. The owner decides the meaning of a text.
 """
 
 from __future__ import annotations
 
-import os
-import select
 import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
 import anyio
-from prompt_toolkit.application import Application
-from prompt_toolkit.application.current import set_app
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import in_terminal, set_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, FilterOrBool
-from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, StyleAndTextTuples
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.history import History
-from prompt_toolkit.input.typeahead import store_typeahead
+from prompt_toolkit.input import Input
+from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
-from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, Window
-from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
-from prompt_toolkit.layout.dimension import Dimension
-from prompt_toolkit.layout.menus import CompletionsMenu
+from prompt_toolkit.output import Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
-from prompt_toolkit.widgets import SearchToolbar
 
 MARK = "> "
-"""Stands before what is typed."""
-COMPLETIONS = 8
-"""Rows of completions that are shown at once."""
+"""The mark before the input."""
 OWN_ROWS = 6
-"""Rows that what grows always leaves to the input and what is below it."""
+"""Rows below the growing text: the input, completions and the state line."""
 REDRAW_S = 0.03
-"""The least time between two drawings."""
+"""Minimum seconds between two redraws."""
 IN_MENU = "a number, or arrows and Enter; Esc leaves it"
 BESIDE_MENU = "send or empty the line to choose"
 
@@ -54,7 +44,6 @@ STYLE = Style.from_dict(
         "mark": "bold",
         "dim": "ansibrightblack",
         "chosen": "bold",
-        "footer": "ansibrightblack",
         "completion-menu": "bg:default default",
         "completion-menu.completion": "bg:default default",
         "completion-menu.completion.current": "bg:default default bold underline",
@@ -74,30 +63,30 @@ class Choice(NamedTuple):
 
 
 class EditorOwner(Protocol):
-    """Who is told what the person does."""
+    """Callbacks for the user's input."""
 
     def take(self, text: str) -> None:
-        """A text was sent off."""
+        """Accept a submitted text."""
         ...
 
     def interrupt(self) -> None:
-        """Ctrl-C with nothing typed."""
+        """Handle Ctrl-C on an empty input."""
         ...
 
     def end(self) -> None:
-        """Ctrl-D with nothing typed."""
+        """Handle Ctrl-D on an empty input."""
         ...
 
     def typed(self) -> None:
-        """What is typed has changed."""
+        """Handle a change of the input."""
         ...
 
     def waiting(self) -> Sequence[str]:
-        """Lines to show above the input."""
+        """Return the lines to show above the input."""
         ...
 
     def state(self) -> str:
-        """The line below it."""
+        """Return the state line."""
         ...
 
 
@@ -107,7 +96,7 @@ class _Menu:
         self.choices = choices
         self.is_ours = is_ours
         self.at = at
-        """The line that Enter takes; none until one is looked at."""
+        """The line that Enter selects; `None` until the user moves to one."""
         self.taken: int | None = None
         self.is_over = anyio.Event()
 
@@ -124,7 +113,7 @@ class _Field:
     def __init__(self, label: str, draft: Document) -> None:
         self.label = label
         self.draft = draft
-        """What was typed before, to be given back."""
+        """The earlier input, to be restored."""
         self.text: str | None = None
         self.is_over = anyio.Event()
 
@@ -133,132 +122,125 @@ class _Field:
         self.is_over.set()
 
 
-class _Output(Vt100_Output):
-    """The terminal, which can be made to wait for all of a change."""
+class _RawInput(Vt100Input):
+    """The terminal, which stays in raw mode while lines are printed.
 
-    _is_held = False
+    In cooked mode the terminal itself consumes Ctrl-D and Alt-Enter, so a key pressed during a print would be lost.
+    """
 
-    @contextmanager
-    def held(self) -> Generator[None]:
-        """What is written meanwhile is written at the end."""
-        self._is_held = True
-        try:
-            yield
-        finally:
-            self._is_held = False
-            self.flush()
+    is_printing = False
 
-    def flush(self) -> None:
-        if not self._is_held:
-            super().flush()
+    def cooked_mode(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.is_printing else super().cooked_mode()
 
 
 class LineEditor:
-    """The bottom of the terminal. `run` it; everything else may be called meanwhile."""
+    """A `PromptSession` that Enter does not end. All methods may be called while it runs."""
 
-    def __init__(self, owner: EditorOwner, completer: Completer, history: History) -> None:
+    def __init__(
+        self,
+        owner: EditorOwner,
+        completer: Completer,
+        history: History,
+        terminal_input: Input | None = None,
+        terminal_output: Output | None = None,
+    ) -> None:
+        """By default it uses the terminal of this process."""
         self._owner = owner
         self._tail: Callable[[int], str] | None = None
         self._drawn_tail: tuple[int, int, str] | None = None
-        """The tail as it was drawn last, with the rows and columns that it was drawn for."""
+        """Rows and columns of the last drawing of the tail, and its text."""
         self._pending: list[str] = []
+        self._has_pending = anyio.Event()
         self._menu: _Menu | None = None
         self._field: _Field | None = None
         self._asking = anyio.Lock()
-        """One menu or field at a time."""
-        self._input = Buffer(
-            completer=completer,
-            history=history,
+        """Allows one menu or field at a time."""
+        self._terminal = _RawInput(sys.stdin) if terminal_input is None else None
+        output = terminal_output or create_output()
+        if isinstance(output, Vt100_Output):
+            # Without it, no query is sent that the terminal, or a pipe to it, may not answer.
+            output.enable_cpr = False
+        self._session: PromptSession[str] = PromptSession(
+            message=self._message,
+            prompt_continuation="  ",
             multiline=True,
-            complete_while_typing=Condition(lambda: self._field is None),
-        )
-        self._input.on_text_changed += self._changed
-        self._output = cast("_Output", _Output.from_pty(sys.stdout))
-        # Without it nothing is asked of the terminal that it, or a pipe to it, may not answer.
-        self._output.enable_cpr = False
-        search = SearchToolbar()
-        self._app: Application[None] = Application(
-            layout=Layout(self._rows(search)),
+            completer=completer,
+            # Rows for completions are reserved only where there may be some.
+            complete_while_typing=Condition(lambda: self._field is None and _has_completions(self._input.document)),
+            history=history,
             key_bindings=_keys(self),
-            style=STYLE,
-            output=self._output,
+            enable_suspend=True,
             erase_when_done=True,
-            # However fast an agent speaks, somebody types.
-            min_redraw_interval=REDRAW_S,
-            enable_page_navigation_bindings=False,
+            include_default_pygments_style=False,
+            style=STYLE,
+            input=self._terminal or terminal_input,
+            output=output,
         )
+        self._app = self._session.app
+        self._app.min_redraw_interval = REDRAW_S
         self._app.ttimeoutlen = 0.05
-
-    def _rows(self, search: SearchToolbar) -> HSplit:
-        def text(show: Callable[[], AnyFormattedText], when: Callable[[], bool]) -> ConditionalContainer:
-            window = Window(FormattedTextControl(show), wrap_lines=True, dont_extend_height=True)
-            return ConditionalContainer(window, Condition(when))
-
-        written = Window(
-            BufferControl(self._input, search_buffer_control=search.control, preview_search=True),
-            wrap_lines=True,
-            dont_extend_height=True,
-            height=lambda: Dimension(min=1, max=max(1, self._size[0] // 2)),
-            get_line_prefix=self._prefix,
-        )
-        return HSplit(
-            [
-                text(lambda: ANSI(self._tail_text()), lambda: bool(self._tail_text())),
-                text(self._waiting_rows, lambda: bool(self._owner.waiting())),
-                text(self._menu_rows, lambda: self._menu is not None),
-                # What is typed stands apart from what was said.
-                ConditionalContainer(Window(height=1), Condition(lambda: self._menu is None)),
-                written,
-                CompletionsMenu(max_height=COMPLETIONS),
-                search,
-                Window(FormattedTextControl(self._footer), height=1, dont_extend_height=True),
-            ]
-        )
+        self._input = self._session.default_buffer
+        self._input.on_text_changed += self._changed
 
     # -- what it shows -----------------------------------------------------------------------------------------
 
     @property
     def _size(self) -> tuple[int, int]:
-        size = self._output.get_size()
+        size = self._session.output.get_size()
         return size.rows, size.columns
 
     @property
     def columns(self) -> int:
-        """How wide the terminal is."""
+        """Return the width of the terminal."""
         return self._size[1]
 
     def print(self, text: str) -> None:
-        """Lines above everything else, for good. The caller says which escapes are in it."""
-        if not text:
-            return
-        self._pending.append(text if text.endswith("\n") else f"{text}\n")
-        # All that is printed until the loop comes round is one change of the screen.
-        if len(self._pending) == 1 and self._app.loop is not None:
-            self._app.loop.call_soon(self._flush)
+        """Print lines permanently above everything else. The caller is responsible for escapes in it."""
+        if text:
+            self._pending.append(text if text.endswith("\n") else f"{text}\n")
+            self._has_pending.set()
 
-    def _flush(self) -> None:
-        text, self._pending = "".join(self._pending), []
-        if not text:
-            return
-        app = self._app
-        is_drawn = app.renderer.last_rendered_screen is not None
-        # In one piece: a moment without the line that is typed would be seen.
-        with self._output.held():
-            app.renderer.erase()
-            self._output.write_raw(text)
-            if is_drawn:
-                with set_app(app):
-                    app.renderer.render(app, app.layout)
+    async def _print_pending(self) -> None:
+        while True:
+            await self._has_pending.wait()
+            self._keep_raw(True)
+            try:
+                async with in_terminal():
+                    self._write_pending()
+            finally:
+                self._keep_raw(False)
+
+    def _keep_raw(self, is_printing: bool) -> None:
+        if self._terminal is not None:
+            self._terminal.is_printing = is_printing
+
+    def _write_pending(self) -> None:
+        text, self._pending, self._has_pending = "".join(self._pending), [], anyio.Event()
+        self._session.output.write_raw(text)
+        self._session.output.flush()
 
     def grow(self, tail: Callable[[int], str] | None) -> None:
-        """What stands above the input until it is replaced, for at most so many rows; none takes it away."""
+        """Show text above the input until it is replaced, in at most that many rows; `None` removes it."""
         if tail is not None or self._tail is not None:
             self._tail, self._drawn_tail = tail, None
             self.refresh()
 
     def refresh(self) -> None:
-        """Something that the owner shows is new."""
+        """Redraw after a change of the owner's lines."""
         self._app.invalidate()
+
+    def _message(self) -> StyleAndTextTuples:
+        rows: StyleAndTextTuples = []
+        if tail := self._tail_text():
+            rows += [*to_formatted_text(ANSI(tail)), ("", "\n")]
+        room = self.columns
+        rows += [("class:dim", f"{_cut(each, room)}\n") for each in self._owner.waiting()]
+        rows += [("", "\n")] if self._menu is None else self._menu_rows(self._menu)
+        # Not a toolbar below the input: that needs a terminal that reports its cursor.
+        state = self._state()
+        rows += [("class:dim", f"{_cut(state, room)}\n")] if state else []
+        return [*rows, ("class:mark", MARK if self._field is None else f"{self._field.label}: ")]
 
     def _tail_text(self) -> str:
         if self._tail is None:
@@ -270,49 +252,37 @@ class LineEditor:
             drawn = self._drawn_tail = (rows, columns, self._tail(rows).rstrip("\n"))
         return drawn[2]
 
-    def _waiting_rows(self) -> StyleAndTextTuples:
-        room = self.columns
-        lines = [each if len(each) < room else f"{each[: room - 2]}…" for each in self._owner.waiting()]
-        return [("class:dim", "\n".join(lines))]
-
-    def _menu_rows(self) -> StyleAndTextTuples:
-        menu = self._menu
-        assert menu is not None, "it is shown only while there is one"
-        rows: StyleAndTextTuples = [("bold", menu.title)]
-        for number, choice in enumerate(menu.choices):
+    def _menu_rows(self, menu: _Menu) -> StyleAndTextTuples:
+        rows: StyleAndTextTuples = [("bold", f"{menu.title}\n")]
+        # A menu that is too high shows the choices around the selected one.
+        most = max(1, self._size[0] - OWN_ROWS)
+        first = max(0, min((menu.at or 0) - most // 2, len(menu.choices) - most))
+        for number, choice in list(enumerate(menu.choices))[first : first + most]:
             is_at = number == menu.at
-            # A menu that is too high is moved until the line with the cursor can be seen.
-            rows += [("", "\n"), *([("[SetCursorPosition]", "")] if is_at else [])]
             rows.append(("class:chosen" if is_at else "", f"{'>' if is_at else ' '} {number + 1}. {choice.label}"))
-            if choice.about:
-                rows.append(("class:dim", f"  {choice.about}"))
+            rows.append(("class:dim", f"  {choice.about}\n" if choice.about else "\n"))
         return rows
 
-    def _prefix(self, line: int, wraps: int) -> StyleAndTextTuples:
-        label = MARK if self._field is None else f"{self._field.label}: "
-        return [("class:mark", label if line == wraps == 0 else "  ")]
-
-    def _footer(self) -> StyleAndTextTuples:
-        words, room = self._owner.state(), self.columns
+    def _state(self) -> str:
         if self._field is not None:
-            words = "Enter gives it; Esc leaves it"
-        elif self._menu is not None:
-            words = IN_MENU if self.menu_listens else BESIDE_MENU
-        return [("class:footer", words if len(words) < room else f"{words[: room - 2]}…")]
+            return "Enter gives it; Esc leaves it"
+        if self._menu is not None:
+            return IN_MENU if self.menu_listens else BESIDE_MENU
+        return self._owner.state()
 
     # -- what it asks ------------------------------------------------------------------------------------------
 
     @property
     def menu_listens(self) -> bool:
-        """The menu takes keys."""
+        """Return whether the menu accepts keys."""
         return self._menu is not None and not self._input.text
 
     async def choose(
         self, title: str, choices: Sequence[Choice], at: int | None = None, *, is_ours: bool = True
     ) -> int | None:
-        """Let one of some be picked; none if that is declined. Cancel it to take the menu away.
+        """Let the user pick a choice; returns `None` if declined. Cancel the call to remove the menu.
 
-        Ctrl-C in a menu that is not ours means what goes on, not the menu.
+        In a menu that is not ours (`is_ours=False`), Ctrl-C is meant for the running activity, not for the menu.
         """
         async with self._asking:
             menu = self._menu = _Menu(title, choices, at, is_ours)
@@ -325,7 +295,7 @@ class LineEditor:
         return menu.taken
 
     async def ask(self, label: str, preset: str = "") -> str | None:
-        """Let a line be written; none if that is declined. What was typed comes back afterwards."""
+        """Let the user enter a line; returns `None` if declined. The earlier input is restored afterwards."""
         async with self._asking:
             field = self._field = _Field(label, self._input.document)
             self._input.reset(Document(preset))
@@ -339,14 +309,14 @@ class LineEditor:
         return field.text
 
     def complete(self) -> None:
-        """Look again what completes what is typed: there is more of it now."""
+        """Complete the input again, with more data."""
         shown = self._input.complete_state
         if self._input.text and (shown is None or shown.complete_index is None):
             self._input.complete_state = None
             self._input.start_completion(select_first=False)
 
     def restore(self, text: str) -> None:
-        """Give a text back that could not be sent, if nothing else is typed."""
+        """Restore a text that could not be sent, if the input is empty."""
         if not self._input.text:
             self._input.reset(Document(text))
             self.refresh()
@@ -357,7 +327,7 @@ class LineEditor:
     # -- keys --------------------------------------------------------------------------------------------------
 
     def enter(self) -> None:
-        """Enter: the menu's line, the field's text, or a text of its own."""
+        """Handle Enter: select the menu's line, submit the field, or submit a text."""
         text = self._input.text
         if self._field is not None:
             self._field.end(text)
@@ -370,23 +340,23 @@ class LineEditor:
             self._owner.take(text)
 
     def pick(self, number: int) -> None:
-        """A menu's line by its number."""
+        """Select a menu's line by its number."""
         if self._menu is not None and number < len(self._menu.choices):
             self._menu.end(number)
 
     def look(self, by: int) -> None:
-        """Another line of the menu."""
+        """Move to another line of the menu."""
         if self._menu is not None:
             self._menu.move(by)
 
     def decline(self) -> None:
-        """Esc in a menu or a field."""
+        """Handle Esc in a menu or a field."""
         asked = self._field or self._menu
         if asked is not None:
             asked.end(None)
 
     def interrupt(self) -> None:
-        """Ctrl-C: a field, what is typed, a menu of ours, and only then what goes on."""
+        """Handle Ctrl-C: end a field, clear the input, close the chat's menu or interrupt the activity."""
         if self._field is not None:
             self._field.end(None)
         elif self._input.text:
@@ -398,57 +368,52 @@ class LineEditor:
         self.refresh()
 
     def end(self) -> None:
-        """Ctrl-D with nothing typed."""
+        """Handle Ctrl-D on an empty input."""
         if self._field is not None:
             self._field.end(None)
         else:
             self._owner.end()
 
-    def suspend(self) -> None:
-        """Ctrl-Z."""
-        self._app.suspend_to_background()
-
     def write(self, text: str) -> None:
-        """Into the input, where the cursor is."""
+        """Insert text at the cursor."""
         self._input.insert_text(text)
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is typed."""
+        """Return whether the input is empty."""
         return not self._input.text
 
     @property
     def is_asking_for_text(self) -> bool:
-        """A field is being written."""
+        """Return whether a field is open."""
         return self._field is not None
 
     # -- life --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until `close`. Afterwards the terminal is as it was, with what was printed."""
-        store_typeahead(self._app.input, _typed_early())
-        try:
-            await self._app.run_async(pre_run=self._flush, set_exception_handler=False)
-        finally:
-            self._output.write_raw("".join(self._pending))
-            self._output.flush()
+        """Run until `close`. Afterwards the terminal is restored; printed text stays."""
+        with set_app(self._app):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._print_pending)
+                try:
+                    await self._session.prompt_async(set_exception_handler=False)
+                finally:
+                    self._write_pending()
+                tasks.cancel_scope.cancel()
 
     def close(self) -> None:
-        """End it."""
+        """End `run`."""
         if self._app.is_running and not self._app.is_done:
-            self._app.exit()
+            self._app.exit(result="")
 
 
-def _typed_early() -> list[KeyPress]:
-    """What was typed while the terminal was not ours yet: it made a Ctrl-J of every Enter."""
-    early, stdin = b"", sys.stdin.fileno()
-    while select.select([stdin], [], [], 0)[0]:
-        more = os.read(stdin, 4096)
-        if not more:
-            break
-        early += more
-    text = early.decode(errors="ignore")
-    return [KeyPress(Keys.Enter if each == "\n" else each) for each in text if each == "\n" or each.isprintable()]
+def _cut(line: str, columns: int) -> str:
+    return line if len(line) < columns else f"{line[: columns - 2]}…"
+
+
+def _has_completions(document: Document) -> bool:
+    before = document.text_before_cursor
+    return before.startswith((":", "/")) or "@" in document.current_line_before_cursor
 
 
 class _Key(NamedTuple):
@@ -456,7 +421,7 @@ class _Key(NamedTuple):
     act: Callable[[], None]
     when: FilterOrBool = True
     eager: bool = False
-    """It waits for no longer sequence that begins so."""
+    """True if the key does not wait for a longer sequence with the same start."""
 
 
 def _keys(editor: LineEditor) -> KeyBindings:
@@ -466,11 +431,11 @@ def _keys(editor: LineEditor) -> KeyBindings:
     table = [
         _Key(("enter",), editor.enter),
         _Key(("escape", "enter"), lambda: editor.write("\n")),
-        _Key(("c-j",), lambda: editor.write("\n")),
+        # An Enter that is typed before the terminal is in raw mode arrives as this key.
+        _Key(("c-j",), editor.enter),
         _Key(("c-c",), editor.interrupt),
         _Key((Keys.SIGINT,), editor.interrupt),
         _Key(("c-d",), editor.end, is_empty),
-        _Key(("c-z",), editor.suspend),
         _Key(("up",), lambda: editor.look(-1), in_menu),
         _Key(("down",), lambda: editor.look(1), in_menu),
         _Key(("escape",), editor.decline, in_menu | in_field, eager=True),
