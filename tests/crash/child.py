@@ -32,8 +32,7 @@ from turnwire.log import EventLog
 from turnwire.log.address import is_database
 from turnwire.log.postgres import PostgresEventLog, open_postgres_log
 from turnwire.log.sqlite import SqliteEventLog
-from turnwire.log.sqlite_changes import Transaction
-from turnwire.log.sqlite_writer import Durability, SqliteWriter
+from turnwire.log.sqlite_writer import Durability, SqliteWriter, Transaction
 from turnwire.runtime.node import Node, open_node
 from turnwire.runtime.tail import Tail
 from turnwire.session.effects import AnyEffect, AskAgent

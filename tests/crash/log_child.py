@@ -22,8 +22,7 @@ import anyio.lowlevel
 from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
 from turnwire.log import Durability, SqliteEventLog
-from turnwire.log.sqlite_changes import Transaction
-from turnwire.log.sqlite_writer import SqliteWriter
+from turnwire.log.sqlite_writer import SqliteWriter, Transaction
 
 POINTS = {
     "begin": (Transaction, "__init__"),

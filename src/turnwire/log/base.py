@@ -28,9 +28,9 @@ L7  Epochs. A session's epoch is assigned at `create`, never changes while its e
 L8  Snapshots are a cache. `save_snapshot` stores the newest per name; losing one loses nothing but time.
     A snapshot beyond the head is rejected (`LocalProtocolError`).
 L9  Trimming removes a prefix and nothing else: the other events have the same offsets, the head stays.
-L10 Sessions are independent. A failed append, a delete or a trim in one never shows in another. L11 Failure is
-honest. A failure to store raises a `LogError` with the reason, and the log stays usable for
-    all operations that still work; it never reports success for events it dropped.
+L10 Sessions are independent. A failed append, a delete or a trim in one never shows in another.
+L11 Failure is honest. A failure to store raises a `LogError` with the reason, and the log stays usable for all
+    operations that still work; it never reports success for events it dropped.
 
 Following is not the log's duty: the publisher wakes the readers after the commit (`runtime.follow`).
 """

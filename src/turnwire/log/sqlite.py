@@ -1,29 +1,37 @@
 """The event log in one SQLite file, as `turnwire.log.base` describes it.
 
 One process owns a file; other programs may read it. Heads are answered from memory, changes are made by one thread
-(`sqlite_writer`), reads by a few others (`sqlite_reader`).
+(`sqlite_writer`), reads by a few others with a read-only connection each.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sqlite3
 from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import anyio
 from anyio import to_thread
 
+from turnwire.errors import LogCorrupt
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log import rules
+from turnwire.log import sqlite_schema as sql
 from turnwire.log.base import Position, SessionHead, Snapshot, Stored
-from turnwire.log.sqlite_changes import Changes, Transaction
-from turnwire.log.sqlite_file import SqliteFile
-from turnwire.log.sqlite_reader import SqliteReader, newest_snapshot, read_page
-from turnwire.log.sqlite_writer import Durability, SqliteWriter, sync_file
+from turnwire.log.sqlite_file import SqliteFile, log_error
+from turnwire.log.sqlite_writer import Changes, Durability, SqliteWriter, Transaction, sync_file
+
+T = TypeVar("T")
+
+READERS = 4
+"""Pages read at the same time. One needs well under a millisecond, and Python runs one thread at a time."""
 
 
 class SqliteEventLog:
@@ -44,7 +52,8 @@ class SqliteEventLog:
         self._epochs = epochs
         self._heads = {session_id: row.head for session_id, row in file.rows.items()}
         self._order = sorted(self._heads)
-        self._reader = SqliteReader(file.connect_reader)
+        self._readers = ThreadPoolExecutor(READERS, "turnwire-log-reader")
+        self._idle: list[sqlite3.Connection] = []
         self._writer = SqliteWriter(file, limits, durability, self._moved, sync)
         self._closing = anyio.Lock()
         self._is_closed = self._is_released = False
@@ -86,7 +95,7 @@ class SqliteEventLog:
         """Return the head, after every change whose caller was cancelled. No other process writes."""
         self._check_open()
         if self._writer.is_unsure(session_id):
-            return await self._writer.run(session_id, lambda each: each.head(session_id))
+            return await self._writer.run(session_id, lambda each: each.get(session_id).head)
         return self._find(session_id)
 
     async def append(
@@ -107,7 +116,7 @@ class SqliteEventLog:
         if after.offset == current.head:
             return []
         # Up to the head as of this call: the file may contain events that are not yet acknowledged (W4).
-        return await self._reader.run(
+        return await self._read(
             lambda each: read_page(each, session_id, after, current.head, max_events, max_bytes)
         )
 
@@ -126,7 +135,7 @@ class SqliteEventLog:
     async def load_snapshot(self, session_id: SessionId, name: str) -> Snapshot | None:
         self._check_open()
         self._find(session_id)
-        return await self._reader.run(lambda each: newest_snapshot(each, session_id, name))
+        return await self._read(lambda each: newest_snapshot(each, session_id, name))
 
     async def trim(self, session_id: SessionId, *, upto: int) -> int:
         """Remove a prefix. The file does not shrink: its space is used again."""
@@ -141,13 +150,33 @@ class SqliteEventLog:
         await self._writer.run(session_id, lambda each: each.delete(session_id), durable=True)
         await self._sweep(session_id)
 
+    async def _read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a query in a thread. It sees one state of the file."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._run_query, query)
+
+    def _run_query(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            # `pop` and `append` of a list are atomic, and there are no more threads than connections.
+            connection = self._idle.pop() if self._idle else self._file.connect_reader()
+            try:
+                connection.execute("BEGIN")
+                return query(connection)
+            finally:
+                # An open transaction would prevent the write-ahead log from starting again.
+                connection.rollback()
+                self._idle.append(connection)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise log_error(error) from error
+
     async def aclose(self) -> None:
         """Finish all accepted changes, copy the write-ahead log into the file and admit another owner."""
         self._is_closed = True
         with anyio.CancelScope(shield=True):
             async with self._closing:
                 if not self._is_released:
-                    await self._reader.aclose()
+                    await to_thread.run_sync(self._readers.shutdown)
+                    while self._idle:
+                        self._idle.pop().close()
                     # Its connection is the last one and may write, so SQLite removes the write-ahead log.
                     await self._writer.aclose()
                     self._file.release()
@@ -177,3 +206,50 @@ class SqliteEventLog:
         if head is None:
             raise rules.not_found(session_id)
         return head
+
+
+def read_page(
+    connection: sqlite3.Connection,
+    session_id: SessionId,
+    after: Position,
+    upto: int,
+    max_events: int,
+    max_bytes: int,
+) -> list[Stored]:
+    """Return events after a position, up to and including an offset."""
+    key, current = _find(connection, session_id)
+    # Again: the session may have been trimmed or deleted since the caller looked.
+    rules.check_position(current, after)
+    base = key << sql.OFFSET_BITS
+    page: list[Stored] = []
+    size, offset = 0, after.offset
+    for row in connection.execute(sql.SEGMENTS, (base | offset, base | upto)):
+        first, bodies = sql.bodies_in(sql.Segment(*row), offset)
+        if first > offset + 1:
+            break
+        for body in bodies:
+            size += len(body)
+            if page and (size > max_bytes or len(page) >= max_events):
+                return page
+            offset += 1
+            page.append(Stored(offset, body))
+    if offset != upto:
+        raise LogCorrupt(
+            f"events of session {session_id!r} are missing after offset {offset}; restore the file from a backup",
+            session=session_id,
+        )
+    return page
+
+
+def newest_snapshot(connection: sqlite3.Connection, session_id: SessionId, name: str) -> Snapshot | None:
+    key, _ = _find(connection, session_id)
+    row = connection.execute(sql.FIND_SNAPSHOT, (key, name)).fetchone()
+    # A snapshot is a cache: a damaged one is made again.
+    return None if row is None or row[-1] != sql.checksum(*row[:-1]) else Snapshot(*row[1:-1])
+
+
+def _find(connection: sqlite3.Connection, session_id: SessionId) -> sql.Row:
+    row = connection.execute(sql.FIND_SESSION, (session_id,)).fetchone()
+    if row is None:
+        raise rules.not_found(session_id)
+    return sql.row_of(row)

@@ -24,6 +24,7 @@ names is compared with the sessions when the file is opened, and the loss of a s
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -81,18 +82,30 @@ CHECK_SESSIONS = "PRAGMA integrity_check(sessions)"
 
 ADD_SEGMENT = "INSERT INTO segments (key, ends, bodies, crc) VALUES (?, ?, ?, ?)"
 SEGMENTS = "SELECT key, ends, bodies, crc FROM segments WHERE key > ? AND key <= ? ORDER BY key"
-DELETE_SEGMENTS = """DELETE FROM segments WHERE key IN (
+_DELETE_SEGMENTS = """DELETE FROM segments WHERE key IN (
     SELECT key FROM segments WHERE key > ? AND key <= ? ORDER BY key LIMIT ?)"""
 FORGET = """INSERT INTO forgotten (session, upto) VALUES (?, ?)
     ON CONFLICT (session) DO UPDATE SET upto = max(upto, excluded.upto)"""
-NEXT_FORGOTTEN = "SELECT session, upto FROM forgotten LIMIT 1"
-FORGOTTEN_IS_GONE = "DELETE FROM forgotten WHERE session = ?"
+_NEXT_FORGOTTEN = "SELECT session, upto FROM forgotten LIMIT 1"
+_FORGOTTEN_IS_GONE = "DELETE FROM forgotten WHERE session = ?"
 FIND_SNAPSHOT = "SELECT session, name, offset, version, body, crc FROM snapshots WHERE session = ? AND name = ?"
 SAVE_SNAPSHOT = """INSERT INTO snapshots (session, name, offset, version, body, crc) VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (session, name) DO UPDATE
     SET offset = excluded.offset, version = excluded.version, body = excluded.body, crc = excluded.crc
     WHERE excluded.offset >= snapshots.offset"""
 DELETE_SNAPSHOTS = "DELETE FROM snapshots WHERE session = ?"
+
+
+def sweep(connection: sqlite3.Connection) -> bool:
+    """Remove some forgotten segments, so few that others hardly wait; return whether there may be more."""
+    row = connection.execute(_NEXT_FORGOTTEN).fetchone()
+    if row is None:
+        return False
+    session, upto = row
+    base = session << OFFSET_BITS
+    if connection.execute(_DELETE_SEGMENTS, (base, base | upto, SWEEP_SEGMENTS)).rowcount < SWEEP_SEGMENTS:
+        connection.execute(_FORGOTTEN_IS_GONE, (session,))
+    return True
 
 
 class Segment(NamedTuple):

@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from turnwire.errors import LogCorrupt, LogError, LogFull, LogLocked, LogUnavailable
-from turnwire.log.sqlite_errors import is_failed_sync, log_error, may_be_one_jobs_fault
+from turnwire.log.sqlite_file import is_failed_sync, log_error, may_be_one_jobs_fault
 
 
 def sqlite_error(code: int | None) -> sqlite3.Error:

@@ -13,7 +13,7 @@ from turnwire.errors import LogCorrupt, LogUnavailable, PositionLost, SessionNot
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log import Durability, Position, SqliteEventLog, Stored
-from turnwire.log.sqlite_reader import READERS
+from turnwire.log.sqlite import READERS
 from turnwire_testing.faults import WAIT_S, SqliteFaults
 
 pytestmark = pytest.mark.anyio
