@@ -10,8 +10,45 @@ export { DaemonClient, DaemonSessionClient };
 
 export const workspaceCwd = process.env.TURNWIRE_CWD;
 
+// The SDK knows a turn's end by the id in the 202, and waits for ever if the end is dispatched first. The two travel on
+// two connections, and a busy machine may read them in either order, so events wait while a prompt's answer is read.
+const answersOnTheWay = new Set();
+
+const orderedFetch = async (url, options) => {
+  if (options?.method !== "POST" || !String(url).endsWith("/prompt")) {
+    const response = await fetch(url, options);
+    if (!response.headers.get("content-type")?.startsWith("text/event-stream")) return response;
+    const transform = async (chunk, controller) => {
+      while (answersOnTheWay.size) await Promise.all(answersOnTheWay);
+      controller.enqueue(chunk);
+    };
+    return new Response(response.body.pipeThrough(new TransformStream({ transform })), response);
+  }
+  let isRead;
+  const answer = new Promise((resolve) => (isRead = resolve));
+  answersOnTheWay.add(answer);
+  // The SDK registers the prompt in the microtasks after its `json()`, all of which run before an immediate.
+  const release = () => setImmediate(() => (answersOnTheWay.delete(answer), isRead()));
+  try {
+    const response = await fetch(url, options);
+    const body = await response.text();
+    const buffered = new Response(body, response);
+    buffered.json = async () => (release(), JSON.parse(body));
+    if (response.status !== 202) release();
+    return buffered;
+  } catch (error) {
+    release();
+    throw error;
+  }
+};
+
 export const connect = (options = {}) =>
-  new DaemonClient({ baseUrl: process.env.TURNWIRE_URL, token: process.env.TURNWIRE_TOKEN, ...options });
+  new DaemonClient({
+    baseUrl: process.env.TURNWIRE_URL,
+    token: process.env.TURNWIRE_TOKEN,
+    fetch: orderedFetch,
+    ...options,
+  });
 
 // A session of its own, with room for as many prompts as the daemon takes.
 export const newSession = (options = {}) =>
