@@ -21,7 +21,7 @@ from msgspec import Raw
 from turnwire.errors import RemoteProtocolError
 from turnwire.hosting.last_frames import KEPT_BYTES, LastFrames
 from turnwire.limits import Limits
-from turnwire.server.access.identity import Identity, Role
+from turnwire.server.access.tokens import Identity, Role
 from turnwire.server.acp.connection import AcpConnection
 from turnwire.server.daemon import open_daemon
 from turnwire.server.settings.declared import Settings

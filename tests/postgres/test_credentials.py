@@ -21,10 +21,9 @@ from tests.support.postgres import PostgresServer, schema_of, share_log
 from turnwire.limits import Limits
 from turnwire.log import postgres as engine
 from turnwire.log.credentials import CredentialRow
-from turnwire.server.access.identity import Role
 from turnwire.server.access.login import PAGE_KEY
 from turnwire.server.access.token_file import TokenFile
-from turnwire.server.access.tokens import Tokens
+from turnwire.server.access.tokens import Role, Tokens
 from turnwire_testing import ManualClock
 from turnwire_testing.patience import WAIT_S, quiet
 

@@ -15,9 +15,8 @@ from random import Random
 import msgspec
 
 from turnwire.clock import SystemClock
-from turnwire.server.access.identity import Role
 from turnwire.server.access.token_file import NAME, TokenFile
-from turnwire.server.access.tokens import TokenRecord
+from turnwire.server.access.tokens import Role, TokenRecord
 
 CHANGES = 60
 

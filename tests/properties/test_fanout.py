@@ -21,17 +21,16 @@ from tests.server.reading import Chunked
 
 from turnwire.errors import LogUnavailable
 from turnwire.log.base import Position
-from turnwire.projections.shape import Shape
-from turnwire.server.access.identity import ANYBODY
+from turnwire.projections.envelope import Shape
 from turnwire.server.access.token_file import TokenFile
-from turnwire.server.access.tokens import Tokens
+from turnwire.server.access.tokens import ANYBODY, Tokens
+from turnwire.server.connections import Holder
 from turnwire.server.daemon.clients import Clients
 from turnwire.server.daemon.daemon import Daemon, StopSignal
 from turnwire.server.daemon.deadlines import Deadlines
-from turnwire.server.open_answer import Holder
 from turnwire.server.readers import fanout
+from turnwire.server.readers.event_stream import SessionStream
 from turnwire.server.readers.fanout import WRITE, Fanout, fanout_of
-from turnwire.server.readers.session_stream import SessionStream
 from turnwire.server.telemetry.metrics import Metrics
 from turnwire_testing.clock import ManualClock
 from turnwire_testing.patience import WAIT_S, quiet

@@ -20,13 +20,13 @@ from turnwire.ids import AgentSessionId, ClientId, Epoch, MessageId, PromptId, S
 from turnwire.limits import KiB, Limits
 from turnwire.log import EventLog, MemoryEventLog
 from turnwire.log.base import Position, Snapshot
-from turnwire.projections.shape import Shape, ShapeFold
+from turnwire.projections.envelope import Shape, ShapeFold
 from turnwire.projections.view import VIEW_VERSION, View, encode_view
 from turnwire.runtime.folds import VIEW
 from turnwire.runtime.follow import Page
 from turnwire.runtime.tail import Tail
-from turnwire.server.readers import projected
-from turnwire.server.readers.projected import ProjectedLog, ProjectedRing
+from turnwire.server.readers import fanout
+from turnwire.server.readers.fanout import ProjectedLog, ProjectedRing
 from turnwire.session import events as ev
 from turnwire.session.codec import encode, encode_all
 from turnwire_testing.faults import FaultyLog
@@ -43,8 +43,8 @@ AGENTS = pytest.mark.parametrize("versions", [(1,), (2,), (1, 2, 1, 2)], ids=["v
 @pytest.fixture(autouse=True)
 def near(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the distance of stored folds as small as the rings."""
-    monkeypatch.setattr(projected, "APART", 40)
-    monkeypatch.setattr(projected, "KEPT", 8)
+    monkeypatch.setattr(fanout, "APART", 40)
+    monkeypatch.setattr(fanout, "KEPT", 8)
 
 
 def life(versions: tuple[int, ...]) -> Iterator[ev.AnyEvent]:

@@ -17,9 +17,7 @@ from tests.unit.projections.translate.speaking import complaints, raw, text
 
 from turnwire.ids import AgentSessionId, ClientId, MessageId, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
-from turnwire.projections.envelope import Form, read_envelope
-from turnwire.projections.parties import Parties
-from turnwire.projections.shape import Shape, ShapeFold
+from turnwire.projections.envelope import Form, Parties, Shape, ShapeFold, read_envelope
 from turnwire.session import events as ev
 from turnwire.session.codec import encode_all
 from turnwire.wire.sse import SseReader

@@ -15,7 +15,7 @@ from tests.patience import LONG_S
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.limits import Limits
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.endpoint import Endpoint
 from turnwire.server.routes.table import ENDPOINTS
 

@@ -23,7 +23,7 @@ from websockets.exceptions import InvalidStatus
 
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 
 pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
 

@@ -16,7 +16,7 @@ from tests.security.slow_request import connect, slow_request, until_closed
 
 from turnwire.limits import KiB, Limits, MiB
 from turnwire.server import http_connection
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire_testing.patience import quiet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]

@@ -17,7 +17,7 @@ from tests.support.daemons import Running
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 
 pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
 

@@ -19,7 +19,7 @@ from tests.support.daemons import OWN_PROCESS, Running
 
 from turnwire.hosting.last_frames import LastFrames
 from turnwire.ids import SessionId
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.session.events import TurnFailed
 from turnwire.wire.jsonrpc import Request, Result, raw
 

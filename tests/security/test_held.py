@@ -17,9 +17,8 @@ from tests.server.acp.socket_client import open_socket
 from tests.support.daemons import Running
 
 from turnwire.limits import Limits
-from turnwire.server.access.identity import Role
 from turnwire.server.access.token_file import TokenFile
-from turnwire.server.access.tokens import Tokens
+from turnwire.server.access.tokens import Role, Tokens
 from turnwire_testing import ManualClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]

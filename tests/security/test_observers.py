@@ -13,7 +13,7 @@ from tests.support.daemons import Running
 
 from turnwire.ids import SessionId
 from turnwire.limits import REMEMBERED_CLIENTS
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 
 pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
 

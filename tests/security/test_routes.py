@@ -10,7 +10,7 @@ import pytest
 from tests.security.intruding import EVIL, attacked, bearer, events_of, issue, open_session, raw, statuses, table
 
 from turnwire.ids import SessionId
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 
 pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
 

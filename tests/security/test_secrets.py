@@ -10,8 +10,8 @@ import httpx
 import pytest
 from tests.security.intruding import EVIL, attacked, bearer, link_of, log_in, open_session
 
-from turnwire.server.access.identity import Role
 from turnwire.server.access.login import PAGE_KEY
+from turnwire.server.access.tokens import Role
 
 pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
 

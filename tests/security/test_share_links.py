@@ -16,7 +16,7 @@ from tests.security.intruding import attacked, bearer, issue, link_of, log_in, o
 from tests.support.daemons import Running
 
 from turnwire.limits import Limits
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 
 pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
 

@@ -14,7 +14,7 @@ from tests.server.acp.socket_client import Socket, started
 from tests.support.daemons import OWN_PROCESS, Running
 
 from turnwire.ids import SessionId
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 
 pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
 

@@ -20,7 +20,7 @@ from tests.support.daemons import TOKEN, Running
 
 from turnwire.limits import KiB, Limits
 from turnwire.server import open_streams, websocket_connection
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]

@@ -13,8 +13,8 @@ from tests.server.acp.socket_client import open_socket
 from tests.support.nginx import nginx_before
 
 from turnwire.limits import Limits
-from turnwire.server.access.identity import Role
-from turnwire.server.access.rates import LINES_A_MINUTE, LogLimit
+from turnwire.server.access.middleware import LINES_A_MINUTE, LogLimit
+from turnwire.server.access.tokens import Role
 from turnwire_testing import ManualClock
 from turnwire_testing.plugin import find_tool
 

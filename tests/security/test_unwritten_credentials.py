@@ -10,8 +10,8 @@ from tests.patience import SOON_S
 from tests.security.full_disk import FullDisk
 from tests.security.intruding import attacked, bearer, issue, link_of
 
-from turnwire.server.access.identity import Role
 from turnwire.server.access.login import PAGE_KEY
+from turnwire.server.access.tokens import Role
 
 pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
 

@@ -18,7 +18,7 @@ from tests.support.driving import Terminal, events_of
 
 from turnwire.ids import ClientId, SessionId
 from turnwire.log.base import Position
-from turnwire.server.access.identity import Identity, Role
+from turnwire.server.access.tokens import Identity, Role
 from turnwire.session import events as ev
 from turnwire.session.codec import decode
 

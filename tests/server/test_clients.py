@@ -21,7 +21,7 @@ from tests.support.driving import events_of, texts
 
 from turnwire.errors import NotFound, RequestRefused
 from turnwire.ids import ClientId, SessionId
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.app import create_app
 from turnwire.server.daemon import clients
 from turnwire.server.daemon.clients import LISTED_S, Offers

@@ -19,7 +19,7 @@ from tests.support.driving import check_ends, events_of, of
 
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.app import create_app
 from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.daemon.prompts import STEER_ANSWER_S

@@ -19,13 +19,13 @@ from turnwire.ids import PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.log.base import Position
-from turnwire.projections.shape import Shape, ShapeFold
+from turnwire.projections.envelope import Shape, ShapeFold
 from turnwire.runtime.follow import Cursor, follow, start_of
 from turnwire.runtime.shadow import Shadows
 from turnwire.runtime.tail import Tail
 from turnwire.server.acp.frame_queue import Wake
 from turnwire.server.acp.reader import Feed
-from turnwire.server.readers.projected import ProjectedLog
+from turnwire.server.readers.fanout import ProjectedLog
 from turnwire.session import events as ev
 from turnwire.session.codec import encode_all
 from turnwire.wire.jsonrpc import raw

@@ -13,7 +13,7 @@ from tests.support.daemons import SCRIPTED
 
 from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.session import events as ev
 
 pytestmark = pytest.mark.anyio

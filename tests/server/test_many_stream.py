@@ -22,7 +22,7 @@ from tests.server.reading import (
 from tests.support.daemons import running_daemon
 
 from turnwire.ids import SessionId
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.readers import many_stream
 from turnwire.session.inputs import Close
 

@@ -14,7 +14,7 @@ from tests.server.reading import open_session, reading
 from tests.server.seats import Seat, answer, seated
 from tests.support.driving import of
 
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.session import events as ev
 from turnwire.session.inputs import Close
 

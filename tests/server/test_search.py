@@ -15,7 +15,7 @@ from tests.server.seats import Seat, answer, seated
 from tests.support.daemons import running_daemon
 
 from turnwire.ids import SessionId
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.daemon import text_index
 
 pytestmark = pytest.mark.anyio

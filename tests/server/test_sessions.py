@@ -20,7 +20,7 @@ import turnwire
 from turnwire.errors import AgentLaunchFailed
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.daemon.creation import workspace_id
 from turnwire.session import events as ev
 from turnwire_testing.patience import WAIT_S

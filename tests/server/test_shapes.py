@@ -17,7 +17,7 @@ from tests.support.daemons import SCRIPTED
 from tests.unit.projections.translate.speaking import complaints
 
 from turnwire.ids import SessionId
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.session import events as ev
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from turnwire.limits import KiB, Limits
 from turnwire.projections.envelope import read_envelope
 from turnwire.projections.view import View
 from turnwire.runtime import folds
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.session import events as ev
 from turnwire.session.codec import decode
 

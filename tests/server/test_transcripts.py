@@ -13,7 +13,7 @@ from tests.support.daemons import running_daemon
 from turnwire.limits import KiB, Limits
 from turnwire.projections.envelope import read_envelope
 from turnwire.projections.view import View, encode_view
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.session import events as ev
 from turnwire.session.stored_file import check, read_head
 

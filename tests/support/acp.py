@@ -23,7 +23,7 @@ from turnwire.clock import Clock
 from turnwire.hosting.source import AgentSource
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.server.access.identity import ANYBODY, Identity
+from turnwire.server.access.tokens import ANYBODY, Identity
 from turnwire.server.acp.connection import AcpConnection
 from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.settings.declared import Settings

@@ -27,8 +27,7 @@ from tests.web.test_typescript_client import compiled
 
 from turnwire.ids import ChildId, Epoch, SessionId
 from turnwire.limits import MiB
-from turnwire.projections.envelope import Form
-from turnwire.projections.shape import Shape, ShapeFold
+from turnwire.projections.envelope import Form, Shape, ShapeFold
 from turnwire.projections.view import ChildSession, Compaction, ToolCall, View
 from turnwire.server.readers.history import snapshot_of
 from turnwire.server.routes.transcripts import TranscriptQuery, earlier_of, page_of, transcript_of

@@ -26,10 +26,9 @@ from turnwire.limits import Limits
 from turnwire.log.address import NO_DRIVER, is_database, shown
 from turnwire.log.credentials import Credentials
 from turnwire.server.access import token_file
-from turnwire.server.access.identity import Role
 from turnwire.server.access.token_file import TokenFile, read_records, write_private
 from turnwire.server.access.token_table import TokenTable, table_records
-from turnwire.server.access.tokens import TokenRecord, Tokens
+from turnwire.server.access.tokens import Role, TokenRecord, Tokens
 
 
 async def kept_records(log: str, data: Path, limits: Limits) -> list[TokenRecord]:

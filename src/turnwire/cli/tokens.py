@@ -21,8 +21,7 @@ from turnwire.cli.reach import Reach, ask, session_ids, tell_daemon, with_reach
 from turnwire.client.http import segment
 from turnwire.errors import DaemonUnreachable
 from turnwire.ids import SessionId
-from turnwire.server.access.identity import Role
-from turnwire.server.access.tokens import Tokens
+from turnwire.server.access.tokens import Role, Tokens
 
 EXAMPLES = """
 turnwire token create ci --role controller --expires 30d     for a job

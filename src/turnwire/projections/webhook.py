@@ -8,8 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from turnwire.ids import PromptId, SessionId
-from turnwire.projections.envelope import Envelopes
-from turnwire.projections.parties import Parties
+from turnwire.projections.envelope import Envelopes, Parties
 from turnwire.projections.translate.permissions import translate_permission_request
 from turnwire.session.codec import STORED_UPDATE, decode
 from turnwire.session.events import AnyEvent, Event, PermissionRequested

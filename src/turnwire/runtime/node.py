@@ -12,9 +12,11 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from contextvars import ContextVar
 from functools import partial
+from importlib import import_module
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import anyio
@@ -46,9 +48,8 @@ from turnwire.limits import KiB, Limits
 from turnwire.log.base import EventLog, Position, SessionHead
 from turnwire.log.bell import Bell, NoBell
 from turnwire.log.owners import Owners, SoleOwner
-from turnwire.projections.parties import Parties
+from turnwire.projections.envelope import Parties
 from turnwire.projections.view import View
-from turnwire.runtime.asyncio_mark import mark_asyncio
 from turnwire.runtime.folds import KeptViews, kept_chain, open_state
 from turnwire.runtime.follow import Page, follow, start_of
 from turnwire.runtime.local_agents import Find, LocalAgents
@@ -751,3 +752,20 @@ async def opening_failure(node: Node, session_id: SessionId) -> AgentError | Non
                 if isinstance(event, AgentExited):
                     return failure_of(event)
     return None
+
+
+def _library() -> ContextVar[Any] | None:
+    try:
+        return import_module("sniffio").current_async_library_cvar
+    except ModuleNotFoundError:
+        # anyio then asks for the running loop, which callbacks have as well.
+        return None
+
+
+_LIBRARY = _library()
+
+
+def mark_asyncio() -> None:
+    """Mark this context, and those that are copied from it, as run by asyncio."""
+    if _LIBRARY is not None:
+        _LIBRARY.set("asyncio")

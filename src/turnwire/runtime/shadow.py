@@ -29,7 +29,7 @@ from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead
 from turnwire.log.bell import DELETED
-from turnwire.projections.parties import Parties
+from turnwire.projections.envelope import Parties
 from turnwire.runtime.folds import FOLDED_AT_ONCE, open_state
 from turnwire.runtime.session import Session
 from turnwire.runtime.tail import Tail

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from turnwire.ids import Epoch
 from turnwire.limits import Limits
-from turnwire.projections.parties import Parties
+from turnwire.projections.envelope import Parties
 
 
 class Ring:

@@ -17,7 +17,7 @@ import anyio
 
 from turnwire.errors import BodyTooSlow, LimitExceeded, TooManyRequests
 from turnwire.limits import KiB, Limits
-from turnwire.server.access.identity import Identity
+from turnwire.server.access.tokens import Identity
 
 PUBLIC_BODY_BYTES = 4 * KiB
 """Body of a public route: one login code fits many times."""

@@ -32,9 +32,8 @@ from turnwire.errors import (
     UnsupportedMedia,
 )
 from turnwire.ids import ClientId, SessionId
-from turnwire.projections.shape import Shape
-from turnwire.server.access.identity import ANYBODY, IDENTITY, READING, Identity, Role, audit
-from turnwire.server.access.tokens import Running
+from turnwire.projections.envelope import Shape
+from turnwire.server.access.tokens import ANYBODY, IDENTITY, READING, Identity, Role, Running, audit
 from turnwire.server.bodies import BodyBound, BodyKind
 from turnwire.server.daemon import Daemon
 from turnwire.server.refusals import problem_of

@@ -1,7 +1,7 @@
 """One client connection over HTTP/1.1, on the parser of httptools: requests one after the other, each an ASGI call.
 
 A request whose head is complete is an `Exchange`, run by a task. Pipelined requests wait in `_queued` and reading
-pauses meanwhile. The response to a stream may be detached from its task (`server.open_answer`); then `_open` writes
+pauses meanwhile. The response to a stream may be detached from its task (`OpenAnswer`); then `_open` writes
 it. A WebSocket upgrade hands the transport over to a `WebSocketConnection`.
 
 Bounds that protect the daemon from strangers:
@@ -27,8 +27,7 @@ from urllib.parse import unquote
 import httptools
 from starlette.types import Message
 
-from turnwire.server.connections import Connections
-from turnwire.server.open_answer import DETACH, Holder
+from turnwire.server.connections import DETACH, Connections, Holder
 from turnwire.server.websocket_connection import WebSocketConnection
 
 KEEP_ALIVE_S = 75

@@ -4,7 +4,7 @@ HTTP/2 is left to a proxy in front. The listener handles no signal and ends no s
 the daemon stops, and `stop` is set after that. To stop at once, cancel it.
 
 `http_connection` and `websocket_connection` serve one connection each, on the public sans-I/O parsers of httptools
-and websockets; `connections` has their shared state. `open_answer` is the only interface that ASGI does not have.
+and websockets; `connections` has their shared state, and the only interface that ASGI lacks: detached answers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from starlette.types import ASGIApp
 
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits
-from turnwire.runtime.asyncio_mark import mark_asyncio
+from turnwire.runtime.node import mark_asyncio
 from turnwire.server.connections import Connections
 from turnwire.server.http_connection import HttpConnection
 

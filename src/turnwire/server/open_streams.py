@@ -10,8 +10,8 @@ import anyio
 from starlette.types import Scope
 
 from turnwire.errors import TooManyRequests
-from turnwire.server.access.identity import Identity, Role
-from turnwire.server.open_answer import DETACHED, DetachedAnswer
+from turnwire.server.access.tokens import Identity, Role
+from turnwire.server.connections import DETACHED, DetachedAnswer
 
 CREDENTIAL_STREAMS = 256
 """Event streams of one credential: a page needs one, a busy dashboard some dozens."""

@@ -51,7 +51,7 @@ from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, Snapshot, Stored
 from turnwire.log.bell import SharedLog
 from turnwire.log.owners import Owners, SoleOwner
-from turnwire.projections.parties import Parties
+from turnwire.projections.envelope import Parties
 from turnwire.projections.webhook import WebhookProjection
 from turnwire.server.access.token_file import write_private
 from turnwire.server.settings.webhooks import EVENTS, WebhookEntry

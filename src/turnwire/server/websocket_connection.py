@@ -31,7 +31,7 @@ from websockets.server import ServerProtocol
 
 from turnwire.errors import TooManyRequests
 from turnwire.limits import KiB
-from turnwire.server.access.identity import IDENTITY, Identity, Role
+from turnwire.server.access.tokens import IDENTITY, Identity, Role
 from turnwire.server.bodies import BODY_S
 from turnwire.server.connections import Connections
 from turnwire.server.endpoint import ABORT, SEND_ALL

@@ -20,12 +20,12 @@ from tests.support.postgres import CLUSTER_KEY
 
 from turnwire.errors import Forbidden
 from turnwire.log.owners import Life, SoleOwner
-from turnwire.server.access.identity import IDENTITY, Identity, Role
 from turnwire.server.access.node_key import CALLER, NodeKey, row_digest
+from turnwire.server.access.tokens import IDENTITY, Identity, Role
 from turnwire.server.app import create_app, create_routes
 from turnwire.server.cluster.relay import Relayed
+from turnwire.server.connections import DETACH
 from turnwire.server.listener import listen
-from turnwire.server.open_answer import DETACH
 from turnwire.server.refusals import refuse_entry
 from turnwire_testing.patience import WAIT_S
 

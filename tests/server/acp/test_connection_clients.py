@@ -9,7 +9,7 @@ import pytest
 from tests.support.acp import DIALECTS, MARKED, V1, V2, Client, Place, acp_daemon, connected
 from tests.support.driving import events_of
 
-from turnwire.server.access.identity import Identity, Role
+from turnwire.server.access.tokens import Identity, Role
 from turnwire.server.acp import client_state
 from turnwire.session.events import ClientDetached, TurnCompleted
 from turnwire.session.inputs import Rename

@@ -10,7 +10,7 @@ import pytest
 from tests.support.acp import DIALECTS, MARKED, V1, V2, Client, Json, acp_daemon, connected, said
 
 from turnwire.ids import SessionId
-from turnwire.server.access.identity import Identity, Role
+from turnwire.server.access.tokens import Identity, Role
 from turnwire_testing import AgentOptions, ManualClock, Profile
 from turnwire_testing.patience import WAIT_S, quiet
 

@@ -16,7 +16,7 @@ from tests.support.acp_client import is_update
 from turnwire.errors import PositionLost
 from turnwire.ids import Epoch, SessionId
 from turnwire.log import Position
-from turnwire.server.access.identity import ANYBODY
+from turnwire.server.access.tokens import ANYBODY
 from turnwire_testing.patience import quiet
 
 pytestmark = pytest.mark.anyio

@@ -18,7 +18,7 @@ from turnwire.ids import AgentSessionId, ChildId, MessageId, PromptId, SessionId
 from turnwire.projections.encoder import SessionEncoder, Tell
 from turnwire.projections.encoder.encoder import Dialect
 from turnwire.projections.translate.handshake import ClientProfile
-from turnwire.server.access.identity import ANYBODY
+from turnwire.server.access.tokens import ANYBODY
 from turnwire.server.acp.client_state import ClientState
 from turnwire.server.acp.frame_writer import AT_ONCE, Fold, FramePage, FrameWriter, WriterMode
 from turnwire.server.acp.plain_updates import KEPT, PlainRun, PlainRuns

@@ -23,7 +23,7 @@ from tests.support.postgres import PostgresServer, share_log
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from turnwire.ids import SessionId
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = [pytest.mark.anyio]

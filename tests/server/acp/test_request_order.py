@@ -19,7 +19,7 @@ from tests.support.daemons import Running, running_daemon
 
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 
 pytestmark = [pytest.mark.anyio]
 

@@ -12,7 +12,7 @@ from tests.server.acp.http_client import Heard, connect, load
 from tests.server.acp.socket_client import Socket, started
 from tests.support.daemons import running_daemon
 
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from tests.server.acp.socket_client import Socket, open_socket, started
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.ids import SessionId
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 
 pytestmark = pytest.mark.anyio
 

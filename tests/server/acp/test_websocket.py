@@ -22,7 +22,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.app import create_app
 from turnwire.server.listener import listen
 from turnwire.session import events as ev

@@ -15,8 +15,7 @@ from tests.unit.session.random_events import KINDS, events_of
 from turnwire.errors import LogCorrupt, LogVersionMismatch, RemoteProtocolError
 from turnwire.ids import AgentSessionId, ClientId, MessageId, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
-from turnwire.projections.envelope import read_envelope, stream_frame, to_envelope
-from turnwire.projections.shape import Shape, ShapeFold
+from turnwire.projections.envelope import Shape, ShapeFold, read_envelope, stream_frame, to_envelope
 from turnwire.session import events as ev
 from turnwire.session.codec import encode
 from turnwire.wire.sse import SseReader, encode_event, in_ascii

@@ -13,9 +13,7 @@ from msgspec.structs import replace
 from tests.unit.projections.translate.speaking import raw, text
 
 from turnwire.ids import AgentSessionId, ClientId, MessageId, PromptId, SessionId
-from turnwire.projections.envelope import Form
-from turnwire.projections.parties import Parties, Prompter
-from turnwire.projections.shape import Shape, ShapeFold
+from turnwire.projections.envelope import Form, Parties, Prompter, Shape, ShapeFold
 from turnwire.session import events as ev
 from turnwire.session.codec import encode
 

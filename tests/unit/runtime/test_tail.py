@@ -7,7 +7,7 @@ import pytest
 
 from turnwire.ids import AgentSessionId, Epoch, PromptId
 from turnwire.limits import KiB, Limits
-from turnwire.projections.parties import Parties, Prompter
+from turnwire.projections.envelope import Parties, Prompter
 from turnwire.runtime.tail import Tail
 from turnwire.session import events as ev
 from turnwire.session.codec import encode_all

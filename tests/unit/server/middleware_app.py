@@ -9,12 +9,10 @@ from typing import Any
 from starlette.types import Message, Receive, Scope, Send
 
 from turnwire.limits import Limits
-from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity
-from turnwire.server.access.middleware import AccessMiddleware, PublicRoute
+from turnwire.server.access.middleware import AccessMiddleware, Failures, PublicRoute, request_buckets
 from turnwire.server.access.origins import BrowserPolicy, Proxies
-from turnwire.server.access.rates import Failures, request_buckets
 from turnwire.server.access.token_file import TokenFile
-from turnwire.server.access.tokens import Tokens
+from turnwire.server.access.tokens import ANYBODY, IDENTITY, Identity, Tokens
 from turnwire.server.settings.declared import Settings
 from turnwire_testing import ManualClock
 

@@ -9,8 +9,8 @@ import pytest
 
 from turnwire.errors import ConfigError, Forbidden, InvalidCwd
 from turnwire.ids import SessionId
-from turnwire.server.access.identity import Identity, Role, audit
 from turnwire.server.access.origins import check_bind, is_loopback
+from turnwire.server.access.tokens import Identity, Role, audit
 from turnwire.server.daemon.creation import check_cwd
 
 pytestmark = pytest.mark.guarantee("G13")

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from turnwire.errors import Unauthenticated
-from turnwire.server.access.identity import ANYBODY, Identity, Role
 from turnwire.server.access.login import PAGE, PAGE_HEADERS, LinksInMemory, Login, cookie
 from turnwire.server.access.origins import Host
 from turnwire.server.access.token_file import TokenFile
-from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, Tokens
+from turnwire.server.access.tokens import ANYBODY, OPERATOR_TOKEN_ID, Identity, Role, Tokens
 from turnwire_testing import ManualClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]

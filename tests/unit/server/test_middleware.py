@@ -10,7 +10,7 @@ from starlette.types import Message
 from tests.unit.server.middleware_app import HERE, PAGE, GuardedApp, scope_of
 
 from turnwire.errors import ConfigError
-from turnwire.server.access.identity import ANYBODY
+from turnwire.server.access.tokens import ANYBODY
 from turnwire.server.settings.declared import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]

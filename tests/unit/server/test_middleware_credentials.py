@@ -8,10 +8,9 @@ import pytest
 from tests.unit.server.middleware_app import GIVEN, HERE, PAGE, GuardedApp, Headers
 
 from turnwire.limits import Limits
-from turnwire.server.access.identity import ANYBODY, Identity, Role
 from turnwire.server.access.login import KEY_PROTOCOL, PAGE_KEY, split
 from turnwire.server.access.middleware import STRANGER
-from turnwire.server.access.tokens import OPERATOR_TOKEN_ID
+from turnwire.server.access.tokens import ANYBODY, OPERATOR_TOKEN_ID, Identity, Role
 from turnwire.server.settings.declared import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]

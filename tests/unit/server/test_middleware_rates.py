@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from turnwire.errors import TooManyRequests
+from turnwire.server.access.middleware import Buckets, Failures, request_buckets
 from turnwire.server.access.origins import Proxies, network_of
-from turnwire.server.access.rates import Buckets, Failures, request_buckets
 from turnwire_testing import ManualClock
 
 pytestmark = pytest.mark.guarantee("G13")

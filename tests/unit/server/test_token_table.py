@@ -10,9 +10,8 @@ import pytest
 from turnwire.errors import CredentialsNotStored, LogUnavailable, NotFound
 from turnwire.log.credentials import CredentialRow
 from turnwire.server.access import token_table
-from turnwire.server.access.identity import Identity, Role
 from turnwire.server.access.token_table import LOOK_S, OUTAGE_S, TRUST_S, TokenTable
-from turnwire.server.access.tokens import Tokens
+from turnwire.server.access.tokens import Identity, Role, Tokens
 from turnwire_testing import ManualClock
 from turnwire_testing.patience import WAIT_S
 

@@ -16,9 +16,8 @@ from turnwire.errors import BadRequest, ConfigError, CredentialsNotStored, Limit
 from turnwire.ids import SessionId
 from turnwire.server.access import token_file
 from turnwire.server.access import tokens as module
-from turnwire.server.access.identity import ANYBODY, Identity, Role
 from turnwire.server.access.token_file import TokenFile
-from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, Kind, Tokens
+from turnwire.server.access.tokens import ANYBODY, OPERATOR_TOKEN_ID, Identity, Kind, Role, Tokens
 from turnwire_testing import ManualClock
 from turnwire_testing.patience import WAIT_S
 

@@ -10,8 +10,7 @@ from tests.unit.session import driving as d
 
 from turnwire.ids import PromptId, SessionId
 from turnwire.projections.encoder import Outgoing, Tell
-from turnwire.projections.envelope import Form
-from turnwire.projections.shape import Shape, ShapeFold
+from turnwire.projections.envelope import Form, Shape, ShapeFold
 from turnwire.projections.view import Message, ToolCall, View
 from turnwire.session.codec import encode
 

@@ -26,9 +26,8 @@ from typing import NamedTuple, Protocol
 from turnwire.clock import Clock
 from turnwire.errors import CredentialsNotStored, LimitExceeded, LogError, Unauthenticated
 from turnwire.ids import SessionId
-from turnwire.server.access.identity import Identity, Role
 from turnwire.server.access.origins import Host, page_headers
-from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, Running, TokenRecord, Tokens
+from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, Identity, Role, Running, TokenRecord, Tokens
 
 CODE_BYTES = 32
 PAGE_KEY = "Turnwire-Page-Key"

@@ -24,8 +24,7 @@ from msgspec import Struct
 from turnwire.clock import Clock, KnownTime
 from turnwire.errors import ConfigError, CredentialsNotStored
 from turnwire.log.folders import make_folders, sync_folder
-from turnwire.server.access.identity import Role
-from turnwire.server.access.tokens import TokenRecord, has_expired
+from turnwire.server.access.tokens import Role, TokenRecord, has_expired
 
 NAME = "tokens.json"
 VERSION = 1

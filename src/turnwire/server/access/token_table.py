@@ -27,10 +27,9 @@ from turnwire.clock import Clock
 from turnwire.errors import CredentialsNotStored, LogError
 from turnwire.ids import SessionId
 from turnwire.log.credentials import CredentialRow, Credentials
-from turnwire.server.access.identity import Role
 from turnwire.server.access.login import MOST_LINKS, Link
 from turnwire.server.access.token_file import read_records, set_aside
-from turnwire.server.access.tokens import ID_BYTES, Kind, TokenRecord, has_expired
+from turnwire.server.access.tokens import ID_BYTES, Kind, Role, TokenRecord, has_expired
 
 LOOK_S = 1.0
 """Interval between checks of the cached credentials: one small statement."""

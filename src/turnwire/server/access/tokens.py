@@ -7,6 +7,11 @@ callers never learn why a credential is invalid. The end of a credential, whethe
 Issuing stores first: a token that was shown is valid after a crash. Revoking ends the work first, and storing
 follows; a failure to store is reported (`CredentialsNotStored`) and retried until it succeeds. Storage belongs to
 the store: `turnwire.server.access.token_file` for one daemon, `token_table` for all nodes of a database.
+
+An `Identity` is what a credential states: a name, a role, and possibly one session. Routes check it before they
+act, and the log records it as the author. It never comes from a body or a query: the access middleware sets it from
+the credential alone. A request or a message that may change something is recorded with it (`audit`), without a
+body, a query or a secret: the record has the route's template and the credential's id.
 """
 
 from __future__ import annotations
@@ -14,11 +19,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 import math
 import secrets
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Literal, Protocol
+from enum import StrEnum
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 import anyio
 import msgspec
@@ -28,7 +35,90 @@ from turnwire.clock import Clock, KnownTime
 from turnwire.errors import BadRequest, ConfigError, LimitExceeded, NotFound
 from turnwire.ids import SessionId
 from turnwire.log.rules import is_session_id
-from turnwire.server.access.identity import Identity, Role
+
+logger = logging.getLogger("turnwire.audit")
+
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing."""
+NAME_LENGTH = 64
+"""Maximum length of a method in a record, since a client may send any name."""
+IDENTITY = "turnwire.identity"
+"""The key in the ASGI scope where the access middleware stores the caller's identity."""
+
+
+class Role(StrEnum):
+    """The permissions of a credential. Each role includes those before it."""
+
+    OBSERVER = "observer"
+    """May read."""
+    CONTROLLER = "controller"
+    """May prompt, answer, cancel, settle, and change the queue and the agent's settings."""
+    OWNER = "owner"
+    """May create and revoke credentials; the role of the token of the first start."""
+
+    def covers(self, needed: Role) -> bool:
+        """Return whether this role includes the permissions of `needed`."""
+        return _RANK[self] >= _RANK[needed]
+
+
+_RANK = {Role.OBSERVER: 0, Role.CONTROLLER: 1, Role.OWNER: 2}
+
+
+class Identity(NamedTuple):
+    """The holder of a credential."""
+
+    name: str
+    """The author of the holder's actions, as recorded in the log."""
+    role: Role
+    session_id: SessionId | None = None
+    """The only session that the holder may access; None for all."""
+    token_id: str | None = None
+    """The credential's id; None when the daemon runs without credentials."""
+
+    def may_touch(self, session_id: SessionId) -> bool:
+        return self.session_id is None or self.session_id == session_id
+
+
+ANYBODY = Identity("anybody", Role.OWNER)
+"""The identity of every caller when the daemon runs without credentials."""
+
+
+def audit(
+    identity: Identity,
+    method: str,
+    path: str,
+    status: int,
+    address: str | None,
+    session_id: SessionId | None = None,
+    skipped: int = 0,
+) -> None:
+    """Record one request, and the number of similar requests that were `skipped` before.
+
+    `path` is the route's template, such as `/session/{session_id}/prompt`. A message of ACP is recorded with its
+    own method, such as `session/prompt`, and the status that its response would have over HTTP.
+    """
+    if method in READING:
+        return
+    method = method[:NAME_LENGTH]
+    logger.info(
+        "%s %s %d",
+        method,
+        path,
+        status,
+        extra={
+            "event": "audit",
+            "who": identity.name,
+            "role": identity.role.value,
+            "token_id": identity.token_id,
+            "method": method,
+            "route": path,
+            "session_id": session_id,
+            "status": status,
+            "address": address,
+            **({"skipped": skipped} if skipped else {}),
+        },
+    )
+
 
 PREFIX = "tw"
 ID_BYTES, SECRET_BYTES = 6, 32

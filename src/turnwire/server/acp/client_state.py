@@ -25,7 +25,7 @@ from turnwire.errors import ChildRestricted, Forbidden, SessionError, SessionNot
 from turnwire.ids import AgentName, PermissionId, PromptId, RequestId, SessionId
 from turnwire.projections.encoder.encoder import Dialect
 from turnwire.projections.translate.handshake import ClientProfile
-from turnwire.server.access.identity import Identity, Role, audit
+from turnwire.server.access.tokens import Identity, Role, audit
 from turnwire.server.acp.frame_queue import FrameQueue
 from turnwire.server.acp.rpc import failure_of
 from turnwire.server.acp.subscription import Gate, Start, Subscription, ToldOn

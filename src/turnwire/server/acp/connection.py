@@ -30,7 +30,7 @@ from turnwire.projections.translate.handshake import (
     read_client,
     version_refusal,
 )
-from turnwire.server.access.identity import Identity
+from turnwire.server.access.tokens import Identity
 from turnwire.server.acp import methods, prompt_methods
 from turnwire.server.acp.client_state import ClientState, logger
 from turnwire.server.acp.frame_queue import QueueReader, Wake, Woken

@@ -33,7 +33,7 @@ from turnwire.projections.encoder import (
 from turnwire.projections.encoder.encoder import Dialect
 from turnwire.runtime.session import Readable
 from turnwire.runtime.tail import Tail
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, ClientState
 from turnwire.server.acp.plain_updates import END, PlainRun, PlainRuns, find_splice, read_update
 from turnwire.server.acp.subscription import Subscription

@@ -24,7 +24,7 @@ from turnwire.errors import (
 )
 from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.acp.connection import EMPTY_BATCH, NO_BATCHES, FramePage
 from turnwire.server.acp.reader import resync
 from turnwire.server.acp.registry import AcpConnections, KeptConnection
@@ -32,8 +32,8 @@ from turnwire.server.acp.rpc import failure_of, refusal
 from turnwire.server.acp_paths import AGENT, AGENT_PATH, PATH
 from turnwire.server.bodies import BodyKind
 from turnwire.server.endpoint import EVENT_STREAM, Call, Endpoint, Stream, refuse
-from turnwire.server.readers.cursors import EPOCH_HEADERS, Lost, read_offset, start_at
 from turnwire.server.readers.event_stream import RETRY, PumpedStream, fill_stream, run_stream
+from turnwire.server.readers.fanout import EPOCH_HEADERS, Lost, read_offset, start_at
 from turnwire.wire.jsonrpc import INVALID_REQUEST, Batch, Frame, Notification, Request, decode
 from turnwire.wire.methods import INITIALIZE
 from turnwire.wire.peek import peek_session_id

@@ -13,7 +13,7 @@ import anyio
 
 from turnwire.errors import TurnwireError
 from turnwire.ids import SessionId
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.acp import passthrough, prompt_methods, session_methods
 from turnwire.server.acp.client_state import ClientState, NotificationRow, Row
 from turnwire.server.acp.rpc import refusal

@@ -20,7 +20,7 @@ from turnwire.ids import SessionId
 from turnwire.projections.encoder.children import knows_children
 from turnwire.projections.translate.handshake import can_log_out, has_login, is_terminal
 from turnwire.projections.translate.views import can_cancel
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, AwaitedRequest, ClientState, Row
 from turnwire.server.acp.rpc import EMPTY, read_params
 from turnwire.server.acp.subscription import Subscription, SubscriptionState

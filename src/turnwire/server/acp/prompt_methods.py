@@ -28,7 +28,7 @@ from turnwire.log.base import Position
 from turnwire.projections.dialect import read_cancel_request
 from turnwire.projections.encoder import Answer, Fail, SessionEncoder
 from turnwire.projections.translate.permissions import translate_answer
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.acp.client_state import (
     AwaitedRequest,
     ClientState,

@@ -50,7 +50,7 @@ from turnwire.server.acp.frame_writer import Fold, FramePage, FrameWriter, Write
 from turnwire.server.acp.plain_updates import PlainRuns
 from turnwire.server.acp.subscription import READABLE, Signal, Start, Subscription, SubscriptionState, ToldOn, step
 from turnwire.server.daemon import Daemon
-from turnwire.server.readers.cursors import Lost, start_at
+from turnwire.server.readers.fanout import Lost, start_at
 from turnwire.session.codec import check_readable
 from turnwire.wire.jsonrpc import Notification, encode, raw
 from turnwire.wire.methods import STATE_RESYNC_REQUIRED

@@ -31,7 +31,7 @@ import anyio
 
 from turnwire.errors import ConnectionLimitReached, NotFound, UnknownAgent
 from turnwire.ids import AgentName
-from turnwire.server.access.identity import Identity
+from turnwire.server.access.tokens import Identity
 from turnwire.server.acp.connection import AcpConnection
 from turnwire.server.daemon import Daemon
 

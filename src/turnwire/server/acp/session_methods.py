@@ -37,7 +37,7 @@ from turnwire.projections.translate.sessions import (
 from turnwire.projections.view import View
 from turnwire.projections.view.latest import latest_updates
 from turnwire.runtime.node import Fork, Node
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.acp.client_state import ClientState, NotificationRow, Row
 from turnwire.server.acp.prompt_methods import answer_from_log, cancel_input, drop_waiting, give_owed, owed_upto
 from turnwire.server.acp.rpc import EMPTY, Named, read_params
@@ -45,7 +45,7 @@ from turnwire.server.acp.subscription import Start
 from turnwire.server.daemon import configuration
 from turnwire.server.daemon.creation import check_cwd, checked_setup, create_session, hear_agent
 from turnwire.server.daemon.session_list import SessionEntry, Wanted
-from turnwire.server.readers.cursors import start_at
+from turnwire.server.readers.fanout import start_at
 from turnwire.session.inputs import ChangeSetup
 from turnwire.session.json_members import members, text_of
 from turnwire.session.state import Phase, Setup

@@ -21,8 +21,8 @@ from anyio.lowlevel import checkpoint
 from starlette.types import Receive, Scope, Send
 
 from turnwire.errors import BadRequest, TurnwireError
-from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity, audit
-from turnwire.server.access.rates import caller_of
+from turnwire.server.access.middleware import caller_of
+from turnwire.server.access.tokens import ANYBODY, IDENTITY, Identity, audit
 from turnwire.server.acp.frame_queue import QueueReader
 from turnwire.server.acp.http import CONNECTION_ID
 from turnwire.server.acp.registry import AcpConnections, KeptConnection

@@ -14,9 +14,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from turnwire.clock import Clock
 from turnwire.errors import BadRequest, LogError, LogUnavailable, NotFound, Unauthenticated
 from turnwire.limits import Limits
-from turnwire.server.access.identity import IDENTITY
+from turnwire.server.access.middleware import LogLimit
 from turnwire.server.access.node_key import CALLER, PROOF, NodeKey
-from turnwire.server.access.rates import LogLimit
+from turnwire.server.access.tokens import IDENTITY
 from turnwire.server.cluster.link import PATH, AcceptedLink, NodeLinks
 from turnwire.server.cluster.relay import read_caller
 from turnwire.server.refusals import refuse_entry

@@ -40,10 +40,9 @@ from turnwire.errors import (
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.log.owners import Life, Owners
-from turnwire.server.access.identity import IDENTITY, Identity, Role
 from turnwire.server.access.login import PAGE_KEY
 from turnwire.server.access.node_key import CALLER, PROOF, NodeKey
-from turnwire.server.access.tokens import Tokens
+from turnwire.server.access.tokens import IDENTITY, Identity, Role, Tokens
 from turnwire.server.acp_paths import AGENT, PATH
 from turnwire.server.refusals import answer_entry, refuse_entry
 

@@ -30,7 +30,7 @@ from turnwire.errors import Forbidden, NotFound, RequestRefused, SessionClosed, 
 from turnwire.ids import ClientId, SessionId
 from turnwire.projections.envelope import stream_frame
 from turnwire.runtime.node import Node
-from turnwire.server.access.identity import Identity, Role
+from turnwire.server.access.tokens import Identity, Role
 from turnwire.session.inputs import Attach, Detach
 from turnwire.session.state import Phase
 from turnwire.wire.jsonrpc import INTERNAL_ERROR

@@ -37,8 +37,8 @@ from turnwire.runtime.node import Node, open_node
 from turnwire.runtime.session import Watch
 from turnwire.server.access import token_file
 from turnwire.server.access.login import Links, LinksInMemory, Login
+from turnwire.server.access.middleware import Buckets, Failures, LogLimit, request_buckets
 from turnwire.server.access.node_key import NodeKey
-from turnwire.server.access.rates import Buckets, Failures, LogLimit, request_buckets
 from turnwire.server.access.token_file import TokenFile
 from turnwire.server.access.token_table import TableLinks, TokenTable
 from turnwire.server.access.tokens import Tokens, TokenStore

@@ -29,7 +29,7 @@ from turnwire.projections.view.transcript import Speaker
 from turnwire.projections.view.view import StoredView
 from turnwire.runtime.folds import VIEW, KeptViews
 from turnwire.runtime.node import Node
-from turnwire.server.access.identity import Identity
+from turnwire.server.access.tokens import Identity
 from turnwire.server.daemon.search import Candidates, Match, Search
 from turnwire.session import events as ev
 from turnwire.session.codec import STORED_UPDATE, decode, stored_prefix

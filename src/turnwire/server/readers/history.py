@@ -20,8 +20,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from turnwire.ids import ChildId, Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position
-from turnwire.projections.envelope import SESSION_UPDATE, Form, to_envelope
-from turnwire.projections.shape import Shape
+from turnwire.projections.envelope import SESSION_UPDATE, Form, Shape, to_envelope
 from turnwire.projections.translate.views import items_in, latest_in, permission_request_in
 from turnwire.projections.view import (
     AnyItem,
@@ -35,7 +34,7 @@ from turnwire.projections.view import (
 )
 from turnwire.runtime.folds import stored_view
 from turnwire.runtime.node import Node
-from turnwire.server.readers.projected import ProjectedLog, projected_ring
+from turnwire.server.readers.fanout import ProjectedLog, projected_ring
 from turnwire.session.codec import decode, encode
 from turnwire.session.events import PermissionRequested
 from turnwire.session.state import Phase, Turn

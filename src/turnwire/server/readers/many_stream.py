@@ -35,14 +35,12 @@ import anyio
 from turnwire.errors import BadRequest, SessionNotFound, TurnwireError
 from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position, SessionHead
-from turnwire.projections.envelope import stream_frame
-from turnwire.projections.shape import Shape
+from turnwire.projections.envelope import Shape, stream_frame
+from turnwire.server.connections import OpenAnswer
 from turnwire.server.daemon import Daemon
 from turnwire.server.endpoint import Call
-from turnwire.server.open_answer import OpenAnswer
-from turnwire.server.readers.cursors import Lost, oldest, why_lost
 from turnwire.server.readers.event_stream import RETRY, EventStream
-from turnwire.server.readers.fanout import Reader, SharedPage, fanout_of, note_early_end
+from turnwire.server.readers.fanout import Lost, Reader, SharedPage, fanout_of, note_early_end, oldest, why_lost
 
 logger = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from turnwire.ids import AgentName
 from turnwire.projections.dialect import NEWEST_VERSION
 from turnwire.projections.translate.handshake import auth_methods
 from turnwire.runtime.node import Node
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.daemon.daemon import sessions_by_agent
 from turnwire.server.endpoint import Call, Endpoint, Reply
 

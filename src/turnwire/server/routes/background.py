@@ -10,7 +10,7 @@ from msgspec import Struct
 from turnwire.errors import LinkBroken, LinkClosed, LocalProtocolError, NotFound, RemoteProtocolError
 from turnwire.projections.translate.views import can_cancel
 from turnwire.projections.view import View
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.daemon.session_list import iso
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes.turns import ACTS

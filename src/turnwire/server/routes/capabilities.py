@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from turnwire import __version__
 from turnwire.ids import UNNAMED, SessionId
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.daemon.creation import workspace_id
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.settings.declared import Settings

@@ -14,7 +14,7 @@ from turnwire.errors import ChildRestricted, NotFound
 from turnwire.ids import ChildId, PermissionId, PromptId, SessionId
 from turnwire.projections.view import AnyItem, ChildRecord, Terminal, View
 from turnwire.projections.view.view import ChildView
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.daemon.session_list import iso
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes.transcripts import Earlier, TranscriptQuery, earlier_of, page_of

@@ -18,7 +18,7 @@ from turnwire import new_ids
 from turnwire.errors import BadRequest, NotFound, RequestRefused, SessionClosed, UnknownClient
 from turnwire.ids import ClientId, SessionId
 from turnwire.projections.dialect import PERMISSION_METHODS
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.bodies import BodyKind
 from turnwire.server.daemon.clients import Offer
 from turnwire.server.endpoint import Call, Endpoint, Reply

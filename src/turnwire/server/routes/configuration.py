@@ -21,7 +21,7 @@ from turnwire.ids import SessionId
 from turnwire.projections.translate.offers import Modes
 from turnwire.projections.translate.sessions import current_offers
 from turnwire.projections.translate.views import latest_in
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.daemon import configuration
 from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
 

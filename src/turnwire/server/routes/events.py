@@ -17,16 +17,20 @@ from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.projections.envelope import Form, stream_frame
 from turnwire.runtime.session import Readable
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
+from turnwire.server.connections import OpenAnswer
 from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
-from turnwire.server.open_answer import OpenAnswer
-from turnwire.server.readers.cursors import EPOCH_HEADERS, read_offset, start_at
-from turnwire.server.readers.event_stream import serve_stream
-from turnwire.server.readers.fanout import fanout_of
+from turnwire.server.readers.event_stream import SessionStream, serve_stream
+from turnwire.server.readers.fanout import (
+    EPOCH_HEADERS,
+    ProjectedLog,
+    fanout_of,
+    projected_ring,
+    read_offset,
+    start_at,
+)
 from turnwire.server.readers.history import snapshot_of
 from turnwire.server.readers.many_stream import ManyStart, ManyStream, read_cursor
-from turnwire.server.readers.projected import ProjectedLog, projected_ring
-from turnwire.server.readers.session_stream import SessionStream
 from turnwire.wire.jsonrpc import raw
 
 LARGEST_PART = 1000

@@ -21,7 +21,7 @@ from turnwire.errors import AppendConflict, LifeOver, LogCorrupt, LogUnavailable
 from turnwire.ids import SessionId
 from turnwire.log.base import EventLog, Snapshot
 from turnwire.log.meter import LogMeter, Trouble
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.daemon import Daemon
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.telemetry.metrics import CONTENT_TYPE

@@ -25,7 +25,7 @@ from turnwire.errors import (
 )
 from turnwire.ids import ChildId, ClientId, PermissionId, PromptId, SessionId
 from turnwire.projections.translate.views import permission_request_in
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.bodies import BodyKind
 from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
 from turnwire.server.routes.turns import ACTS, READS

@@ -32,7 +32,7 @@ from turnwire.errors import (
 )
 from turnwire.ids import PromptId, RequestId, SessionId
 from turnwire.projections.view import View
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.bodies import BodyKind
 from turnwire.server.daemon.prompts import (
     KEY_LENGTH,

@@ -18,7 +18,7 @@ from turnwire.errors import (
 )
 from turnwire.ids import ClientId, PromptId
 from turnwire.projections.view import View
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.bodies import BodyKind
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes.prompts import Content

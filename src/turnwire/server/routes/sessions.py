@@ -47,7 +47,7 @@ from turnwire.projections.translate.views import latest_in
 from turnwire.projections.view import Latest, TurnRecord, Usage, View
 from turnwire.runtime.draining import STOPPED
 from turnwire.runtime.node import Fork
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.bodies import BodyKind
 from turnwire.server.daemon import configuration
 from turnwire.server.daemon.creation import (

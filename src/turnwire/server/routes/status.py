@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, json
 from turnwire.ids import ChildId, PermissionId, PromptId, SessionId
 from turnwire.projections.translate.views import permission_request_in
 from turnwire.projections.view import View
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.daemon.session_list import Standing, iso
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes.background import BackgroundWork, shown

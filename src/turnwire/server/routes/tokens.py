@@ -13,7 +13,6 @@ from starlette.types import Send
 
 from turnwire.errors import BadRequest, CredentialsNotStored, Forbidden, LimitExceeded, NotFound, Unauthenticated
 from turnwire.ids import SessionId
-from turnwire.server.access.identity import Role
 from turnwire.server.access.login import (
     COOKIE_S,
     LONGEST_SHARE_S,
@@ -27,7 +26,7 @@ from turnwire.server.access.login import (
 )
 from turnwire.server.access.middleware import cookie_of
 from turnwire.server.access.origins import Host, parse_host
-from turnwire.server.access.tokens import Kind, Lifetime, TokenName, TokenRecord
+from turnwire.server.access.tokens import Kind, Lifetime, Role, TokenName, TokenRecord
 from turnwire.server.endpoint import Call, Endpoint, Reply
 
 

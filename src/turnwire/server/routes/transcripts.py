@@ -38,10 +38,10 @@ from turnwire.projections.view import (
 )
 from turnwire.projections.view.transcript import Speaker, is_unfinished
 from turnwire.runtime.evidence import Explanation
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.daemon.session_list import Standing, iso
 from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeName, ShapeQuery
-from turnwire.server.readers.projected import ProjectedLog
+from turnwire.server.readers.fanout import ProjectedLog
 from turnwire.session.state import AT_WORK, Phase
 from turnwire.session.stored_file import Head, StoredFile
 

@@ -24,7 +24,7 @@ from turnwire.errors import (
 from turnwire.ids import ClientId, Epoch, PromptId, RequestId, SessionId
 from turnwire.projections.view import View
 from turnwire.projections.view.turns import TurnError, TurnRecord
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.session.ending import CANCELLED
 from turnwire.session.events import Origin

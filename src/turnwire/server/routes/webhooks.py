@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.webhooks import Webhook, WebhookState
 

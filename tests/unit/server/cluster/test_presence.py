@@ -10,7 +10,7 @@ import pytest
 from tests.support.cluster import Pair, linked_pair
 
 from turnwire.ids import ClientId, SessionId
-from turnwire.server.access.identity import Identity, Role
+from turnwire.server.access.tokens import Identity, Role
 from turnwire.server.cluster.presence import GATHERED_S, LOOKED_EVERY_S, RENEWED_EVERY_S, Presence
 from turnwire.server.daemon.clients import LISTED_S, PRESENT_S, Clients, There
 from turnwire_testing.patience import quiet
