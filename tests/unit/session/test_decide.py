@@ -22,6 +22,7 @@ from tests.unit.session.driving import (
     edit,
     gone,
     has_prompt,
+    marked,
     overdue,
     prompt,
     ready,
@@ -36,6 +37,7 @@ from tests.unit.session.driving import (
 from turnwire.errors import (
     LocalProtocolError,
     PermissionNotFound,
+    PromptNotFound,
     SessionBusy,
     SessionClosed,
     SessionNotFound,
@@ -230,6 +232,15 @@ def test_a_refused_input_of_a_batch_adds_nothing_to_it() -> None:
         assert (draft.state, draft.events, draft.effects) == before
     take(draft, answered("p1"))
     assert types(draft.events)[-1] == "turn_complete"
+
+
+def test_rejected_input_after_an_end_marker_does_not_end_the_turn() -> None:
+    session = Session(ev.TurnEnd.MARKER)
+    session.take(prompt("p1"), marked("end_turn", ends="p1"))
+    draft = Draft(session.state, len(session.log), Limits())
+    with pytest.raises(PromptNotFound):
+        take(draft, settle("p9"))
+    assert (draft.state, draft.events, draft.effects) == (session.state, [], [])
 
 
 def test_a_draft_that_is_dropped_has_changed_nothing() -> None:
