@@ -280,7 +280,7 @@ def test_a_marker_for_another_prompt_is_late_and_ends_nothing(reason: str | None
     session.take(prompt("p1"), settle("p1"), prompt("p2"), marked(reason, ends=named))
     assert session.running() == "p2"
     assert places(session) == [("turn_complete", None, "p1")]
-    session.take(answered("p2"))
+    session.take(answered("p2"), marked(reason, ends=named))
     assert session.ends() == {"p1": "end_turn"}
     session.take(marked("refusal", ends="p2"))
     assert session.ends() == {"p1": "end_turn", "p2": "refusal"}
