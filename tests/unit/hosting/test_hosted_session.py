@@ -324,6 +324,14 @@ async def test_an_update_that_names_no_kind_ends_nothing(stage: Stage) -> None:
 # -- the response that is owed after a turn has ended ------------------------------------------------------
 
 
+async def end_by_marker(stage: Stage, agent: HandAgent, request: Request) -> None:
+    """End the turn of this request by its marker; the response stays owed."""
+    update = {"sessionUpdate": "turn_complete", "promptRequestId": request.id, "stopReason": "end_turn"}
+    agent.send({"method": "session/update", "params": {"sessionId": "a1", "update": update}})
+    await quiet()
+    stage.clock.advance(RESPONSE_S)
+
+
 async def marked(stage: Stage) -> tuple[HandAgent, Request]:
     """Return an agent whose turn ended by its marker while a second prompt waits, and the unanswered request."""
     agent = await stage.source.agent()
@@ -331,10 +339,7 @@ async def marked(stage: Stage) -> tuple[HandAgent, Request]:
     await stage.ask(prompt_id="p1")
     await stage.ask(prompt_id="p2")
     request = await prompted(agent)
-    update = {"sessionUpdate": "turn_complete", "promptRequestId": request.id, "stopReason": "end_turn"}
-    agent.send({"method": "session/update", "params": {"sessionId": "a1", "update": update}})
-    await quiet()
-    stage.clock.advance(RESPONSE_S)
+    await end_by_marker(stage, agent, request)
     assert len(of(await stage.events(), ev.TurnCompleted)) == 1
     assert agent.waiting() == 0, "the second prompt waits for the response"
     return agent, request
@@ -350,6 +355,21 @@ async def test_prompt_is_sent_after_grace_period_without_response(stage: Stage) 
     agent, request = await marked(stage)
     stage.clock.advance(Limits().cancel_grace_s)
     assert (await prompted(agent)).id != request.id
+
+
+async def test_each_owed_response_has_its_full_grace_period(stage: Stage) -> None:
+    agent, request = await marked(stage)
+    agent.send({"id": request.id, "result": DONE})
+    second = await prompted(agent)
+    await stage.ask(prompt_id="p3")
+    await end_by_marker(stage, agent, second)
+    await quiet()
+    # The grace period of the first response ends; the one of the second began `RESPONSE_S` later.
+    stage.clock.advance(Limits().cancel_grace_s - RESPONSE_S)
+    await quiet()
+    assert agent.waiting() == 0, "the third prompt waits for the second response"
+    stage.clock.advance(RESPONSE_S)
+    assert (await prompted(agent)).id != second.id
 
 
 # -- what an agent hears first from us, and in which form: the handshake before all else, and readiness ----
