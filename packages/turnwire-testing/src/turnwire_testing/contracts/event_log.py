@@ -138,14 +138,17 @@ async def pages_of_any_size_join_to_the_whole(open_log: OpenLog) -> None:
         epoch = (await log.head(A)).epoch
         await append(log, A, bodies(1, 50), expected=0)
         whole = await read(log, A)
-        for max_events, max_bytes in ((1, 1 << 20), (7, 1 << 20), (50, 1), (50, 30), (50, 1 << 20)):
+        for max_events, max_bytes in ((1, 1 << 20), (7, 1 << 20), (50, 1), (50, 32), (50, 1 << 20)):
             joined: list[Stored] = []
             while page := await log.read(
                 A, Position(epoch, len(joined)), max_events=max_events, max_bytes=max_bytes
             ):
                 assert len(page) <= max_events
-                assert len(page) == 1 or sum(len(stored.body) for stored in page) <= max_bytes
+                size = sum(len(stored.body) for stored in page)
+                assert len(page) == 1 or size <= max_bytes
                 joined += page
+                is_last = len(joined) == len(whole)
+                assert is_last or len(page) == max_events or size + len(whole[len(joined)].body) > max_bytes
             assert joined == whole
 
 
