@@ -17,7 +17,7 @@ from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 from tests.patience import SOON_S
 from tests.process.starting import needs_linux
-from tests.security.intruding import attacked
+from tests.security.intruding import attacked, bearer
 from tests.security.slow_request import GONE, connect, until_closed
 from tests.server.acp.socket_client import open_socket
 from tests.support.certificates import self_signed
@@ -119,6 +119,46 @@ async def test_silent_connections_do_not_use_up_the_descriptors(tmp_path: Path, 
         assert cpu_s(pid) - before < 3
         told = (tmp_path / "errors").read_text(encoding="utf-8")
         assert told.count("descriptors_run_out") == 1
+
+
+HALVES = {
+    "a stranger's body": "POST /login HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\n{{",
+    "a body with a credential": (
+        "POST /session HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{"
+    ),
+    "a head after a request": "GET /health HTTP/1.1\r\nHost: {host}\r\n\r\nGET /health HTTP/1.1\r\n",
+    "a body after a request": (
+        "GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n"
+        "POST /login HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\n{{"
+    ),
+}
+
+
+@needs_linux
+@pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
+async def test_half_sent_requests_do_not_use_up_the_descriptors(tmp_path: Path, half: str) -> None:
+    async with frugal_daemon(tmp_path, None) as (url, _), AsyncExitStack() as stack:
+        parts = urlsplit(url)
+        for _ in range(FILES + 100):
+            stream = await anyio.connect_tcp(parts.hostname or "", parts.port or 0)
+            await stack.enter_async_context(stream)
+            await stream.send(half.format(host=parts.netloc, token=TOKEN).encode())
+        for _ in range(10):
+            async with httpx.AsyncClient(base_url=url, timeout=SOON_S, headers=bearer(TOKEN)) as owner:
+                assert (await owner.get("/capabilities")).status_code == 200
+
+
+# -- pipelining ----------------------------------------------------------------------------------------------
+
+
+async def test_requests_beyond_the_pipelined_ones_are_not_read(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as daemon, await connect(daemon) as peer:
+        request = f"GET /health HTTP/1.1\r\nHost: {urlsplit(daemon.url).netloc}\r\n\r\n"
+        await peer.send(request.encode() * 1000)
+        came = await until_closed(peer)
+        assert came.count(b"HTTP/1.1 200 ") == came.count(b"HTTP/1.1 ") == http_connection.MAX_PIPELINED + 1
+        assert came.count(b"connection: close") == 1, "the client knows which requests to repeat"
 
 
 # -- sizes ---------------------------------------------------------------------------------------------------

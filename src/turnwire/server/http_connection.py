@@ -9,6 +9,8 @@ Bounds that protect the daemon from strangers:
 - A head has a size (`limits.header_bytes`) and a time (`HEAD_S`). Trailers count as head and are dropped: they are
   not headers. Unfinished heads of all connections are bounded together (`Connections.heads`).
 - After an early answer the rest of the body has `LINGER_S` to arrive, so that the client reads the answer.
+- Up to `MAX_PIPELINED` requests wait. Each costs forty times the memory of its bytes.
+- A connection counts as idle until a request is complete, so half-sent ones do not use up the file descriptors.
 - A client that accepts nothing is dropped by the kernel after `limits.write_timeout_s`.
 """
 
@@ -36,6 +38,9 @@ HEAD_S = 30.0
 """Timeout for the head of a request. Slow lines need a second or two."""
 LINGER_S = 2.0
 """Time to receive the rest of a rejected body: many clients read the answer only after sending all of it."""
+
+MAX_PIPELINED = 128
+"""Requests that wait for the one before them. With more the connection is closed after the last of these."""
 
 _READ_AHEAD = 65_536
 """Bytes of a body that are buffered before the application asks for them."""
@@ -268,7 +273,8 @@ class HttpConnection(asyncio.Protocol):
         self._place, self._end_at = _Place.BODY, None
         if self._held.size:
             self._held.release()
-        shared.busy(self)
+        if len(self._queued) == MAX_PIPELINED:
+            raise httptools.HttpParserError("too many pipelined requests")
         url = httptools.parse_url(self._url)
         if not self._url.startswith(b"/"):
             self._name_host(url)
@@ -320,6 +326,7 @@ class HttpConnection(asyncio.Protocol):
         exchange, self._receiving = self._receiving, None
         if self._is_refused or exchange is None:
             return
+        self.shared.busy(self)
         exchange.complete_body()
         if exchange.is_complete and not self.is_busy:
             self._rest()
@@ -370,12 +377,14 @@ class HttpConnection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         self.transport.resume_reading()
+        if self._receiving is not None or not self._queued:
+            self.shared.idle(self, self.abort)
         if self._queued:
             self._start(self._queued.pop(0))
         elif self._place is _Place.BODY:
             self._end_after(LINGER_S)
         elif self._place is _Place.BETWEEN:
-            self._rest()
+            self._end_after(KEEP_ALIVE_S)
 
     def _detach(self) -> _OpenAnswer | None:
         """Detach the response from its task, and free the request. Return None if that is not possible."""
