@@ -18,6 +18,7 @@ import anyio
 from tests.interop.node_session import WAIT_S, Talk
 from tests.support.driving import of, texts
 
+from turnwire.clock import SystemClock
 from turnwire.errors import TurnwireError
 from turnwire.hosting.agent_pool import AgentPolicy, Sharing
 from turnwire.hosting.environment import agent_environment
@@ -105,12 +106,14 @@ async def hosted(
     limits: Limits | None = None,
     policy: AgentPolicy | None = None,
     log: EventLog | None = None,
+    is_timed: bool = False,
 ) -> AsyncGenerator[Hosted]:
-    """Run a node that starts this command; its clock is stopped, the process's is not."""
+    """Run a node that starts this command; its clock is stopped unless `is_timed`, the process's is not."""
     clock, log, limits = ManualClock(), log or MemoryEventLog(), limits or Limits()
     source = Remembering(command, limits)
+    runs = SystemClock() if is_timed else clock
     try:
-        async with open_node(log, source, clock=clock, limits=limits, policy=policy) as node:
+        async with open_node(log, source, clock=runs, limits=limits, policy=policy) as node:
             yield Hosted(node, log, source, clock)
     finally:
         for each in source.processes:

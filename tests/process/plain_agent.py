@@ -9,6 +9,7 @@ Its only argument is one JSON object; each key is a behaviour:
     folder       its storage of sessions; without one it knows no session of an earlier process
     repeats      replays `before` or `after` its answer: on a resume, although it should not, and likewise on a load
     adds         new text that it sends after such a replay
+    retells      replays each user message in other words, and its context before the answer
     forgets      the number of newest entries that it omits when it replays
     counts       numbers its sessions from 1, also those of its next process
     dies_at      methods at which it dies with the code 7
@@ -74,6 +75,8 @@ def reopen(request_id: Any, method: str, session_id: str) -> None:
         send({"id": request_id, "error": {"code": -32002, "message": "there is no such session"}})
         return
     when = HABITS.get("repeats", "before" if method == "session/load" else None)
+    if HABITS.get("retells"):
+        tell(session_id, "user_message_chunk", "<context>today</context>")
     if when == "before":
         replay(session_id, method)
     send({"id": request_id, "result": {}})
@@ -84,7 +87,8 @@ def reopen(request_id: Any, method: str, session_id: str) -> None:
 def replay(session_id: str, method: str) -> None:
     entries = [json.loads(line) for line in memory(session_id).read_text().splitlines()]
     for kind, text in entries[: len(entries) - int(HABITS.get("forgets", 0))]:
-        tell(session_id, kind, text)
+        is_told = kind == "user_message_chunk" and HABITS.get("retells")
+        tell(session_id, kind, f"[[text]] {text}\n[screenshot]" if is_told else text)
     if method == "session/resume" and "adds" in HABITS:
         tell(session_id, "agent_thought_chunk", HABITS["adds"])
 

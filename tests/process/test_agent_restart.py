@@ -151,7 +151,7 @@ async def test_a_loaded_session_is_compared_with_the_log_and_not_stored_twice(
 
 
 async def test_a_replay_that_differs_is_shown_with_the_first_difference(tmp_path: Path) -> None:
-    async with hosted(plain(folder=str(tmp_path), capabilities=LOADS, forgets=2)) as host:
+    async with hosted(plain(folder=str(tmp_path), capabilities=LOADS, forgets=2), is_timed=True) as host:
         talk = await host.talk()
         await talk.said("one")
         failed(await talk.turn("die"))

@@ -9,6 +9,7 @@ from tests.interop.node_session import Talk
 from tests.process.hosted import RESUMES, Hosted, hosted, how, plain
 from tests.support.driving import check_ends, of
 
+from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.projections.view import View
 from turnwire.projections.view.transcript import Message, join_text
@@ -37,7 +38,7 @@ async def interrupted(host: Hosted) -> Talk:
 @WHEN
 async def test_a_replay_on_resume_is_compared_and_not_stored_again(tmp_path: Path, when: str) -> None:
     command = plain(folder=str(tmp_path), capabilities=RESUMES, repeats=when)
-    async with hosted(command) as host:
+    async with hosted(command, is_timed=True) as host:
         talk = await interrupted(host)
         assert await talk.said("more") == "heard more"
         compared = await talk.until(lambda event: isinstance(event, ev.HistoryCompared))
@@ -52,7 +53,7 @@ async def test_a_replay_on_resume_is_compared_and_not_stored_again(tmp_path: Pat
 
 async def test_a_replay_behind_the_answer_to_a_load_is_not_stored_again_either(tmp_path: Path) -> None:
     command = plain(folder=str(tmp_path), capabilities={"loadSession": True}, repeats="after")
-    async with hosted(command) as host:
+    async with hosted(command, is_timed=True) as host:
         talk = await interrupted(host)
         assert await talk.said("more") == "heard more"
         assert await how(talk) == ["new", "load"]
@@ -67,11 +68,11 @@ async def test_it_is_so_for_a_session_that_was_opened_anew_and_what_is_new_is_ke
 ) -> None:
     log = MemoryEventLog()
     command = plain(folder=str(tmp_path), capabilities=RESUMES, repeats=when, adds="I was away")
-    async with hosted(command, log=log) as host:
+    async with hosted(command, log=log, is_timed=True) as host:
         talk = await host.talk(session_id="s1")
         await talk.said("hello")
         await talk.said("again")
-    async with hosted(command, log=log) as host:
+    async with hosted(command, log=log, is_timed=True) as host:
         talk = Talk(host.node, log, talk.session_id, first=10)
         for _ in range(2):
             assert await talk.said("more") == "heard more"
@@ -82,9 +83,32 @@ async def test_it_is_so_for_a_session_that_was_opened_anew_and_what_is_new_is_ke
         assert said.count("I was away") == 2
 
 
+@pytest.mark.parametrize(
+    ("capabilities", "when"),
+    [(RESUMES, "before"), (RESUMES, "after"), ({"loadSession": True}, "before"), ({"loadSession": True}, "after")],
+)
+@pytest.mark.guarantee("G2")
+async def test_a_history_in_other_words_is_no_answer_over_three_restarts(
+    tmp_path: Path, capabilities: dict[str, object], when: str
+) -> None:
+    command = plain(folder=str(tmp_path), capabilities=capabilities, repeats=when, retells=True)
+    async with hosted(command, limits=Limits(agent_young_s=0), is_timed=True) as host:
+        talk = await host.talk()
+        prompts = ["one", "two", "three", "four"]
+        for text in prompts:
+            assert await talk.said(text) == f"heard {text}"
+            host.source.newest.kill()
+            exits = iter(range(prompts.index(text)))
+            await talk.until(
+                lambda event, left=exits: isinstance(event, ev.AgentExited) and next(left, None) is None
+            )
+        told = [each for text in prompts for each in (text, f"heard {text}")]
+        assert words(await host.node.view(talk.session_id)) == told
+
+
 async def test_an_agent_that_forgot_the_end_loses_nothing_that_it_says_again(tmp_path: Path) -> None:
     command = plain(folder=str(tmp_path), capabilities=RESUMES, repeats="before", forgets=2)
-    async with hosted(command) as host:
+    async with hosted(command, is_timed=True) as host:
         talk = await interrupted(host)
         assert await talk.said("hello") == "heard hello"
         assert words(await host.node.view(talk.session_id)) == [*SAID, "hello", "heard hello"]

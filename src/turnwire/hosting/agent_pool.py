@@ -211,6 +211,8 @@ class AgentPool:
         self._places: dict[SessionId, _Place] = {}
         self._breaker = Breaker(clock, limits)
         self._keeps_idle = False
+        self.replays_late = False
+        """True once the agent was seen to replay a history after it had answered that the session is open."""
         self._is_over = False
         """True if no agent may be started any more."""
 

@@ -183,6 +183,10 @@ class Attachment:
         self.refusals: list[OpeningRefused] = []
         self.is_restoring = False
         """The agent is being sent the users' choices, or the loop has not recorded the outcome yet."""
+        self.is_held = False
+        """No prompt is sent until the agent has stopped replaying its history."""
+        self.has_replayed = False
+        """The agent sent an update since the last check whether it is quiet."""
         self.asked: dict[PromptId, RequestId] = {}
         """The newest `session/prompt`, and those that were offered to the agent during it."""
         self.answered: PromptId | None = None
@@ -378,7 +382,7 @@ class HostedSession:
             # A turn can end before its response: by a marker, or settled by a person.
             attachment.hurried = owed.prompt_id
             self._tasks.start_soon(self._forgive, attachment, owed.prompt_id)
-        is_free = owed is None and not attachment.is_restoring
+        is_free = owed is None and not attachment.is_restoring and not attachment.is_held
         # Offered prompts are for an agent that is busy with another turn.
         ready = [each for each in self._waiting if is_free or each.offered]
         if not ready:
@@ -691,15 +695,20 @@ class HostedSession:
             )
         )
         # After `AgentReady`, which names the agent; and history before news, in the agent's order.
-        if attachment.replay is not None:
-            replay, attachment.replay = attachment.replay, None
-            turn = self._loop.state.turn if self._loop is not None else None
-            self._tasks.start_soon(self._compare_replay, replay, None if turn is None else turn.prompt_id)
-            if not replay.items:
+        is_replaying = self.pool.replays_late
+        if attachment.replay is not None and attachment.history is not None:
+            unsent = attachment.history.active if state.turn is None else state.turn.prompt_id
+            found = compare(attachment.history, attachment.replay, without=unsent)
+            self._put(AgentReplayed(at=self._clock.now_ms(), **found._asdict()))
+            if found.missing:
                 # Some agents send the history after the response.
                 attachment.repeats = self._new_repeats(attachment, state)
+                is_replaying = True
+        attachment.replay = None
         if attachment.repeats is not None:
             attachment.repeats.pause()
+            if is_replaying or attachment.repeats.is_replaying:
+                self._hold_until_quiet(attachment)
         news, attachment.news = attachment.news, []
         for each in news:
             self._emit(attachment, each, peek_update(each.update))
@@ -718,14 +727,23 @@ class HostedSession:
         else:
             self._lose("agent_launch_failed", "the agent opened a session without an id")
 
-    async def _compare_replay(self, replay: View, unsent: PromptId | None) -> None:
-        """Compare the agent's history with the log, without the turn that it was not sent yet."""
-        try:
-            view = await self._host.view(self.session_id)
-        except TurnwireError:
-            return
-        found = compare(view, replay, without=unsent or view.active)
-        self._put(AgentReplayed(at=self._clock.now_ms(), **found._asdict()))
+    def _hold_until_quiet(self, attachment: Attachment) -> None:
+        """Send no prompt while the agent is replaying its history."""
+        if not attachment.is_held:
+            attachment.is_held = attachment.has_replayed = True
+            self._tasks.start_soon(self._release_when_quiet, attachment)
+
+    async def _release_when_quiet(self, attachment: Attachment) -> None:
+        while attachment.has_replayed:
+            attachment.has_replayed = False
+            await self._clock.sleep(attachment.connection.limits.replay_quiet_s)
+        attachment.is_held = False
+        if self._attachment is attachment:
+            # An agent that replays later than this is compared while it has the prompt.
+            if attachment.repeats is not None and attachment.repeats.is_replaying:
+                self._end_repeats()
+            with self._sending():
+                self._ready()
 
     async def _restore(self, attachment: Attachment, settings: list[Setting]) -> None:
         """Send the users' choices to an agent that opened the session again, before any prompt."""
@@ -866,7 +884,13 @@ class HostedSession:
             self._end_repeats(answered=True)
             self._emit(attachment, said, peek)
             return
-        for each in repeats.take(said, peek):
+        new = repeats.take(said, peek)
+        attachment.has_replayed = True
+        if attachment.agent_session_id is not None and repeats.is_replaying:
+            self.pool.replays_late = True
+            if not attachment.asked:
+                self._hold_until_quiet(attachment)
+        for each in new:
             if attachment.agent_session_id is None:
                 attachment.news.append(each)
             else:

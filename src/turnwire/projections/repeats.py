@@ -9,12 +9,16 @@ Some agents replay on `session/resume` as well, unrequested, before their answer
 have been sent by then, so the repetitions arrive in the middle of a turn. They are found by their order and text,
 and an update that could be new is never treated as a repetition (`Repeats`):
 
+  A0  Before the agent is sent a prompt, everything from the first user message to the end of the log is a replay,
+      even where the agent's words differ. Nobody but turnwire could have sent that user message.
   A1  A replay begins with a user message. Until such a message is found in the log, all updates are new.
   A2  After it, agent output and tool calls are compared with the rest of that turn in the log, in order. Text is a
       repetition if all of it is equal, a tool call if it has the same id and no other title.
       User messages that are separated only by output of turns that did not end well may arrive as one: an agent
       that lost that output has nothing between them any more.
-  A3  For an agent that shows copies of its prompts, a user message that may be one is new, and ends the replay.
+      A user message that differs stands for the next one in the log: an agent may tell a picture as words.
+  A3  For an agent that shows copies of its prompts, a user message that may be one is new, and ends the replay;
+      so does one that differs, once the agent has a prompt.
   A4  Once the agent has a prompt, nothing is compared with a turn that did not end well: an agent that forgot its
       output there may produce it again.
   A5  If only repetitions arrived before the answer to the prompt, the last of them is the answer.
@@ -77,6 +81,8 @@ class _Saying:
         self.held: list[Said] = []
         self.is_new = False
         """True if the log does not have it, so that nothing of it is withheld."""
+        self.is_skipped = False
+        """True for a user message that differs from the log's and stands for it."""
 
 
 class Repeats:
@@ -90,7 +96,7 @@ class Repeats:
         self._entries: list[_Entry] | None = None
         self._next = 0
         """The first entry of the log that has not been repeated or skipped."""
-        self._is_replaying = False
+        self.is_replaying = False
         self._saying: _Saying | None = None
         self._tools: dict[str, bool] = {}
         """Replayed tool calls, and True for those that are in the log."""
@@ -98,6 +104,8 @@ class Repeats:
         self._last: list[Said] = []
         """The repetition that was found last."""
         self._has_news = False
+        self._is_longer = False
+        """True if the agent sent more user messages than the log has."""
         self._matched = 0
         self.is_over = False
 
@@ -117,21 +125,37 @@ class Repeats:
         if self.is_over:
             return [*self._release(), said]
         role = _ROLES.get(peek.kind)
-        if self._saying is None and self._is_whole and (role is not None or peek.kind in ABOUT_TOOL_CALLS):
+        is_user = role is MessageRole.USER
+        if (
+            self._saying is None
+            and self._is_whole
+            and (role is not None or peek.kind in ABOUT_TOOL_CALLS)
+            and not (is_user and self._asked is None)
+        ):
             self.is_over = True
             return [said]
         if role is not None:
-            return self._news(self._say(role, said, peek.message_id))
-        new = self._end_saying()
-        if peek.kind not in ABOUT_TOOL_CALLS:
-            return [*new, said]
-        return self._news(new if self._is_known(said.update, peek.tool_call_id) else [*new, said])
+            new = self._say(role, said, peek.message_id)
+        else:
+            new = self._end_saying()
+            if peek.kind not in ABOUT_TOOL_CALLS:
+                return [*new, said]
+            if not self._is_known(said.update, peek.tool_call_id):
+                new = [*new, said]
+        if self._asked is None and self.is_replaying:
+            return []
+        self._has_news |= bool(new) and self._asked is not None
+        return new
 
     def finish(self, *, answered: bool) -> list[Said]:
         """End the replay: the agent answers the prompt, sends a request, or is gone. Return the withheld
         updates.
         """
-        new = self._end_saying() if self._asked is None else self._release()
+        if self._asked is None:
+            new = self._end_saying()
+            new = [] if self.is_replaying else new
+        else:
+            new = self._release()
         if answered and not new and not self._has_news and not self.is_over:
             new = self._last
         self.is_over = True
@@ -150,8 +174,8 @@ class Repeats:
 
     @property
     def _is_whole(self) -> bool:
-        """The whole log has been replayed."""
-        return self._is_replaying and self._next >= len(self._history)
+        """The whole log has been replayed, and no turn that it lacks."""
+        return self.is_replaying and self._next >= len(self._history) and not self._is_longer
 
     # -- messages ------------------------------------------------------------------------------------------
 
@@ -160,10 +184,13 @@ class Repeats:
         saying = self._saying
         if saying is None or saying.role is not role or self._is_another(saying, message_id):
             new = self._end_saying()
-            if self.is_over or (role is not MessageRole.USER and not self._is_replaying):
-                self.is_over = True
+            if self.is_over or (role is not MessageRole.USER and not self.is_replaying):
+                self.is_over = self.is_over or self._asked is not None
                 return [*new, said]
             saying = self._saying = _Saying(role, message_id)
+            self.is_replaying |= role is MessageRole.USER and self._asked is None
+        if saying.is_skipped:
+            return new
         if saying.is_new:
             return [*new, said]
         saying.text += _squeezed((read_members(said.update) or {}).get("content"))
@@ -173,8 +200,7 @@ class Repeats:
             return [*new, *self._release()]
         same = [place for place, text in self._texts(role) if text.startswith(saying.text)]
         if not same:
-            new += saying.held
-            self._differs(saying)
+            new += self._differs(saying)
         elif role is not MessageRole.USER and self._ends_the_log(same[0], saying.text):
             # After the end of the log, further text cannot change the result.
             self._repeated(saying, same[0])
@@ -193,31 +219,41 @@ class Repeats:
 
     def _end_saying(self) -> list[Said]:
         saying = self._saying
-        if saying is None or saying.is_new:
+        if saying is None or saying.is_new or saying.is_skipped:
             self._saying = None
             return []
         place = self._place(saying)
         if place is not None:
             self._repeated(saying, place)
             return []
-        self._differs(saying)
+        new = self._differs(saying)
         self._saying = None
-        return saying.held
+        return new
 
     def _repeated(self, saying: _Saying, place: int) -> None:
         self._saying = None
         self._last = saying.held
-        self._is_replaying = True
+        self.is_replaying = True
         self._pass(place)
 
-    def _differs(self, saying: _Saying) -> None:
+    def _differs(self, saying: _Saying) -> list[Said]:
+        """Handle a message that the log does not have; return it if it is new."""
+        if saying.role is MessageRole.USER and (self._asked is None or not self._echoes):
+            saying.is_skipped = self.is_replaying = True
+            place = next(self._places(MessageRole.USER), None)
+            if place is None:
+                self._is_longer = True
+            else:
+                self._next = place + 1
+            return []
         saying.is_new = True
         # Output after an unknown user message does not belong to this history.
         self.is_over = self.is_over or saying.role is MessageRole.USER
+        return saying.held
 
     def _release(self) -> list[Said]:
         saying, self._saying = self._saying, None
-        return [] if saying is None or saying.is_new else saying.held
+        return [] if saying is None or saying.is_new or saying.is_skipped else saying.held
 
     def _place(self, saying: _Saying) -> int | None:
         """Return the position of exactly this text in the log."""
@@ -228,8 +264,8 @@ class Repeats:
     # -- tool calls ----------------------------------------------------------------------------------------
 
     def _is_known(self, update: Raw, tool_call_id: str | None) -> bool:
-        if not self._is_replaying or tool_call_id is None:
-            self.is_over = True
+        if not self.is_replaying or tool_call_id is None:
+            self.is_over = self.is_over or self._asked is not None
             return False
         if tool_call_id not in self._tools:
             title = _squeezed_text(read_text((read_members(update) or {}).get("title")) or "")
@@ -286,10 +322,6 @@ class Repeats:
     def _pass(self, place: int) -> None:
         self._next = place + 1
         self._matched += self._history[place].role is not MessageRole.THOUGHT
-
-    def _news(self, new: list[Said]) -> list[Said]:
-        self._has_news = self._has_news or (bool(new) and self._asked is not None)
-        return new
 
 
 def _merged(log: View, without: PromptId | None) -> Iterator[_Entry]:

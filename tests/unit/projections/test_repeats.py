@@ -198,8 +198,23 @@ def test_an_answer_in_the_middle_of_a_replay_ends_a_message() -> None:
 
 def test_the_turn_that_the_agent_has_not_been_told_of_is_no_history() -> None:
     view = log(("one", [agent("OK")], "end_turn"), ("two", [], "end_turn"))
-    repeats = Repeats(view, PromptId("p1"))
+    repeats = Repeats(view, PromptId("p1"), echoes=True)
+    repeats.ask(content("two"))
     assert news(repeats, user("one"), agent("OK"), user("two")) == [user("two")]
+
+
+def test_a_picture_told_as_words_stands_for_the_message_in_the_log() -> None:
+    repeats = Repeats(TWO)
+    repeats.ask(content("three"))
+    told = [user("[image] "), user("one!"), agent("first answer"), tool("t1"), agent("done"), user("two")]
+    assert news(repeats, *told, agent("second answer"), agent("third")) == [agent("third")]
+
+
+def test_whatever_follows_a_user_message_before_any_prompt_is_history() -> None:
+    repeats = Repeats(TWO)
+    told = [user("other"), thought("x"), agent("first answer"), agent("differs"), tool("t9"), user("and")]
+    assert news(repeats, *told, user("one"), agent("more"), tool("t8"), agent("still")) == []
+    assert repeats.finish(answered=False) == []
 
 
 BROKEN_OFF = log(
@@ -221,5 +236,6 @@ def test_messages_of_a_user_may_come_as_one_where_what_was_between_them_is_lost(
 
 
 def test_they_do_not_where_what_was_between_them_was_said_to_its_end() -> None:
-    repeats = Repeats(TWO)
+    repeats = Repeats(TWO, echoes=True)
+    repeats.ask(content("three"))
     assert news(repeats, user("one\n\ntwo"), agent("second answer")) == [user("one\n\ntwo"), agent("second answer")]
