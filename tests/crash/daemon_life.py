@@ -60,8 +60,10 @@ class Manner:
 class Folder:
     """State shared by the processes of one daemon: its log, its agents' record, its errors, its address."""
 
-    def __init__(self, path: Path, database: str | None = None) -> None:
+    def __init__(self, path: Path, database: str | None = None, hold_s: float = 0) -> None:
+        """`hold_s`: how long agents outlive their daemon."""
         path.mkdir()
+        self.limits: dict[str, float] = {**SMALL, "hold_s": hold_s}
         self.path = path
         self.database = database
         self.log = path / "data" / "turnwire.db"
@@ -89,7 +91,7 @@ class Folder:
         }
         if self.database is not None:
             options["--log"] = self.database
-        limits = [word for name, value in SMALL.items() for word in ("--limit", f"{name}={value}")]
+        limits = [word for name, value in self.limits.items() for word in ("--limit", f"{name}={value}")]
         words = [word for option in options.items() for word in option]
         return Start(["--debug", "serve", "--json", *words, *limits], str(self.errors), manner.cold)
 

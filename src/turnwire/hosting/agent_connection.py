@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -168,6 +168,10 @@ held back.
 
 _PRINTED = frozenset({"not_json", "not_utf8"})
 """Reasons of breaches that mean a line is text and no message."""
+INITIALIZED = "initialized"
+"""The note with the agent's answer to `initialize`."""
+SHARED = "shared"
+"""The note that the agent has had several sessions."""
 KEPT_LINES = 20
 """Maximum number of such lines reported as the reason of an agent's end."""
 KEPT_STRAYS = 64
@@ -213,7 +217,12 @@ class AgentConnection:
         """Frames of sessions that may be about to exist, in their order."""
         self.listeners: dict[AgentSessionId, list[Listener]] = {}
         """The clients of each session."""
-        self.peer = Peer(agent.link, self._incoming, self._settled, self._updated)
+        self.journal = agent.journal
+        """The notes for the next process, if the agent outlives this one."""
+        self.peer = Peer(agent.link, self._incoming, self._settled, self._updated, self.journal)
+        self._was_shared = self.journal is not None and SHARED in self.journal.notes
+        self._unrecorded: dict[AttachedSession, int] = {}
+        """Sessions with frames that are not dealt with, each with the newest frame that is."""
         self.profile: AgentProfile | None = None
         self._handshake = anyio.CancelScope()
         self._is_echo = False
@@ -221,6 +230,7 @@ class AgentConnection:
         self.is_alive = True
         self.is_dismissed = False
         """True if we ended it; false if it ended by itself."""
+        self._is_left = False
         self._why_gone = "agent_exited"
         self.strays: Counter[str] = Counter()
         """Number of frames that belong to no session, by method."""
@@ -233,7 +243,7 @@ class AgentConnection:
     @property
     def is_shared(self) -> bool:
         """True if the agent's output may be about more than one session."""
-        return len(self._told_of) > 1
+        return self._was_shared or len(self._told_of) > 1
 
     @property
     def is_busy(self) -> bool:
@@ -249,6 +259,10 @@ class AgentConnection:
             self._why_gone = "agent_unresponsive"
         finally:
             self.is_alive = False
+            await self._report_end()
+
+    async def _report_end(self) -> None:
+        if not self._is_left:
             with anyio.CancelScope(shield=True):
                 how = await self._exit()
                 self._tell_gone(how, self._why_gone)
@@ -316,6 +330,8 @@ class AgentConnection:
                 answer = await self.peer.call(INITIALIZE, params)
                 if isinstance(answer, Result):
                     self.profile = read_initialize(answer.result)
+                    if self.journal is not None:
+                        self.journal.note(INITIALIZED, bytes(answer.result))
                     return self.profile
                 refusal = answer
         if refusal is None:
@@ -375,6 +391,42 @@ class AgentConnection:
         if isinstance(answer, Failure):
             raise RemoteProtocolError("the agent refused the authentication", jsonrpc=answer.error.code)
 
+    # -- continuing the connection of an earlier process -----------------------------------------------------
+
+    def continue_handshake(self) -> bool:
+        """Continue after the handshake of an earlier process. Return false if it had not completed it."""
+        assert self.journal is not None, "a connection without notes cannot be continued"
+        initialized = self.journal.notes.get(INITIALIZED)
+        if initialized is None:
+            return False
+        self.profile = read_initialize(Raw(initialized))
+        return True
+
+    def continue_session(
+        self, session: AttachedSession, agent_session_id: AgentSessionId, open_requests: Mapping[RequestId, Answer]
+    ) -> None:
+        """Route frames to a session that is open at the agent, and answers to its requests."""
+        self._told_of.add(session.session_id)
+        self._sessions[agent_session_id] = session
+        self._know_children(session, session.children)
+        for request_id, answer in open_requests.items():
+            self.peer.reopen(request_id, answer)
+
+    def put(self, session: AttachedSession, recorded: int) -> None:
+        """An input from the current frame was enqueued; the session has dealt with the frames up to `recorded`."""
+        self._unrecorded.setdefault(session, recorded)
+
+    def recorded(self, session: AttachedSession, frame: int, *, is_all: bool) -> None:
+        """A session has dealt with the frames up to this one; `is_all`: these are all that it got."""
+        if is_all:
+            self._unrecorded.pop(session, None)
+        else:
+            self._unrecorded[session] = frame
+        self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        self.peer.acknowledge(min((self.peer.delivered, *self._unrecorded.values())))
+
     def open_session(
         self,
         session: AttachedSession,
@@ -405,6 +457,8 @@ class AgentConnection:
                 self._held = []
 
         self._told_of.add(session.session_id)
+        if self.journal is not None and self.is_shared:
+            self.journal.note(SHARED, b"1")
         self.ask(session, method, params, answered)
         # Not before: `ask` raises if the agent cannot be reached.
         self._opening[session] = known_as
@@ -463,6 +517,7 @@ class AgentConnection:
 
     def forget(self, session: AttachedSession, agent_session_id: AgentSessionId | None) -> None:
         """Route no more frames to this session. Another one with the same id is unaffected."""
+        self._unrecorded.pop(session, None)
         for each in (agent_session_id, self._opening.pop(session, None)):
             if each is not None and self._sessions.get(each) is session:
                 del self._sessions[each]
@@ -494,6 +549,14 @@ class AgentConnection:
         else:
             self.agent.terminate()
         return bool(self.agent.pid)
+
+    def leave(self) -> bool:
+        """Stop serving and let the agent continue for the next process. Return false if it cannot."""
+        if self.journal is None or self.profile is None:
+            return False
+        self._is_left = True
+        self.journal.leave()
+        return True
 
     def dismiss(self, why: str) -> None:
         """Retire the connection before closing it: it gets no new session, and its sessions are notified now."""
@@ -776,6 +839,8 @@ class AgentConnection:
             await session.room()
         if self._waiting_files:
             await self._file_room()
+        if self.journal is not None:
+            self._acknowledge()
 
 
 def _after(count: int, act: Callable[[], None]) -> Callable[[], None]:

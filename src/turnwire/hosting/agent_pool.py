@@ -16,12 +16,14 @@ from enum import StrEnum
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import Struct, json
 
 from turnwire.clock import Clock
 from turnwire.errors import AgentLaunchFailed, AgentUnavailable, LimitExceeded, TurnwireError, UnknownAgent
 from turnwire.hosting.agent_connection import AgentConnection
+from turnwire.hosting.held import HeldProcess, Holders
 from turnwire.hosting.process import Exit
-from turnwire.hosting.source import AgentHandle, AgentSource
+from turnwire.hosting.source import AgentHandle, AgentSource, ProcessSource
 from turnwire.ids import UNNAMED, AgentName, SessionId
 from turnwire.limits import Limits
 from turnwire.projections.dialect import NEWEST_VERSION, AgentProfile
@@ -138,6 +140,30 @@ class AgentPools:
             raise UnknownAgent(f"there is no agent of this name here; it hosts {known}", agents=known)
         return self.of(name)
 
+    async def adopt(self, holders: Holders) -> list[tuple[AgentConnection, AgentPool]]:
+        """Return connections to the agents that have outlived the previous process; end all others of them.
+
+        Nothing is received from an agent before `serve`.
+        """
+        hidden = [value for each in self._pools.values() for value in each.secrets]
+        adopted: list[tuple[AgentConnection, AgentPool]] = []
+        for agent in await holders.find(self._limits, hidden):
+            note = agent.held.notes.get(AGENT)
+            found = None if note is None else _agent_note(note)
+            pool = None if found is None else self._pools.get(found.name)
+            connection = None if found is None or pool is None else pool.adopt(agent, found)
+            if connection is None or pool is None:
+                agent.kill()
+                self._tasks.start_soon(agent.aclose)
+            else:
+                adopted.append((connection, pool))
+        return adopted
+
+    def leave(self) -> None:
+        """Leave the agents that can outlive this process to the next one."""
+        for each in self._pools.values():
+            each.leave()
+
     async def recycle(self) -> None:
         """End agents that have not been used for a while and can restore their sessions.
 
@@ -160,6 +186,19 @@ class AgentPools:
             for each in self._pools.values():
                 closing.start_soon(each.aclose)
 
+
+AGENT = "agent"
+"""The note with the place of an agent in its pool."""
+
+
+class _AgentNote(Struct, frozen=True):
+    name: AgentName
+    session: SessionId
+    """The session that it serves; empty for all."""
+    program: str
+
+
+_agent_note = json.Decoder(_AgentNote).decode
 
 _ALL = SessionId("")
 RECYCLED = "agent_recycled"
@@ -234,6 +273,43 @@ class AgentPool:
             place.used_at = self._clock.monotonic()
             return place.connection
 
+    @property
+    def secrets(self) -> Sequence[bytes]:
+        """Values of its agent's environment that must not appear in the agent's output."""
+        return self._source.secrets if isinstance(self._source, ProcessSource) else ()
+
+    def adopt(self, agent: HeldProcess, note: _AgentNote) -> AgentConnection | None:
+        """Return the connection to an agent that has outlived the previous process; `None` if it was not ready."""
+        agent.program = note.program
+        connection = self._connection_to(agent)
+        place = self._places.setdefault(note.session, _Place())
+        if place.connection is not None or not connection.continue_handshake():
+            return None
+        self.profile = connection.profile
+        place.connection = connection
+        place.started_at = place.used_at = self._clock.monotonic()
+        return connection
+
+    def serve(self, connection: AgentConnection) -> None:
+        """Receive from an adopted agent from now on."""
+        place = next(each for each in self._places.values() if each.connection is connection)
+        self._tasks.start_soon(self._serve, place, connection)
+
+    def leave(self) -> None:
+        """Leave the agents that can outlive this process to the next one."""
+        for place in self._places.values():
+            if place.connection is not None and place.connection.leave():
+                place.connection = None
+
+    def _connection_to(self, agent: AgentHandle) -> AgentConnection:
+        return AgentConnection(
+            agent,
+            self._limits,
+            services=self._policy.services,
+            newest=self._policy.newest_protocol,
+            confidential=self._policy.confidential,
+        )
+
     def _key(self, session_id: SessionId) -> SessionId:
         return session_id if self._policy.sharing is Sharing.SESSION else _ALL
 
@@ -276,17 +352,15 @@ class AgentPool:
         # The exit of another process is not the exit of this one.
         place.ended = None
         try:
-            connection = AgentConnection(
-                await self._connect(),
-                self._limits,
-                services=self._policy.services,
-                newest=self._policy.newest_protocol,
-                confidential=self._policy.confidential,
-            )
+            connection = self._connection_to(await self._connect())
             place.started_at = self._clock.monotonic()
             place.starting = connection
             self._tasks.start_soon(self._serve, place, connection)
             await self._shake_hands(connection, place)
+            if connection.journal is not None:
+                session_id = next(each for each, one in self._places.items() if one is place)
+                note = _AgentNote(self.name, session_id, connection.agent.program)
+                connection.journal.note(AGENT, json.encode(note))
             self.profile = connection.profile
         except TurnwireError as error:
             definite = isinstance(error, AgentLaunchFailed) and error.definite

@@ -18,6 +18,7 @@ K7  Cancel-safe. A cancelled `receive` loses no frame; a cancelled `send` has se
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 
@@ -39,4 +40,38 @@ class FrameLink(Protocol):
 
     async def aclose(self) -> None:
         """Close our side."""
+        ...
+
+
+class Journal(Protocol):
+    """Notes about a link that outlive this process together with the agent (`hosting.holder`).
+
+    Notes and frames of one event loop round are stored together or not at all. Frames that arrive are numbered from
+    1, over all processes that read the link.
+    """
+
+    @property
+    def notes(self) -> Mapping[str, bytes]:
+        """The notes of the process that had the link before."""
+        ...
+
+    @property
+    def acknowledged(self) -> int:
+        """Number of the newest frame that is not received again after this process."""
+        ...
+
+    def note(self, name: str, value: bytes | None) -> None:
+        """Store a note in this round; `None` removes it."""
+        ...
+
+    async def stored(self) -> None:
+        """Return once all notes so far survive this process."""
+        ...
+
+    def acknowledge(self, frame: int) -> None:
+        """Forget the frames up to this number."""
+        ...
+
+    def leave(self) -> None:
+        """Disconnect, and let the agent continue for the next process."""
         ...

@@ -90,17 +90,12 @@ def set_process_option(option: int, value: int) -> None:
             ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-class Guard:
-    """One agent and its whole process tree."""
+class Tree:
+    """One agent and its whole process tree. Subclasses report to the daemon and serve it."""
 
-    def __init__(self, control: int, status: int) -> None:
-        self._control = control
-        self._status = status
+    def __init__(self) -> None:
         self._agent = 0
         self._agent_is_alive = False
-        self._unfinished = b""
-        """The received part of the next order."""
-        self._lease_ms: int | None = None
         self._control_group = control_group(os.getpid())
         self._wake, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
@@ -121,15 +116,19 @@ class Guard:
             self._bury()
         remove_control_group(self._control_group)
 
+    def _report(self, line: str) -> None:
+        """Report to the daemon, without waiting."""
+        raise NotImplementedError
+
+    def _watch(self) -> None:
+        """Serve the daemon until the agent ends or the tree has to be killed."""
+        raise NotImplementedError
+
     def _end(self, *_: object) -> None:
         self._must_end = True
 
     def _wake_up(self, *_: object) -> None:
         """Do nothing: a handled signal writes to the wake-up pipe, which is sufficient."""
-
-    def _tell(self, line: str) -> None:
-        with suppress(OSError):
-            os.write(self._status, line.encode() + b"\n")
 
     def _launch(self, cwd: str, command: list[str]) -> bool:
         failure, failure_write = os.pipe()
@@ -144,14 +143,80 @@ class Guard:
         if found:
             os.waitpid(self._agent, 0)
             at, number = found.split()
-            self._tell(f'{{"launch_error": {int(number)}, "at": "{at.decode()}"}}')
+            self._report(f'{{"launch_error": {int(number)}, "at": "{at.decode()}"}}')
             return False
         self._agent_is_alive = True
-        self._tell(f'{{"pid": {self._agent}}}')
+        self._report(f'{{"pid": {self._agent}}}')
         return True
 
+    def _reap(self) -> bool:
+        """Reap dead children. Return true if a child remains."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if not pid:
+                return True
+            if pid == self._agent:
+                self._agent_is_alive = False
+                code = os.waitstatus_to_exitcode(status)
+                self._report(f'{{"exit_code": {max(code, 0)}, "signal": {max(-code, 0)}}}')
+
+    def _bury(self) -> None:
+        """Kill the tree, round by round, until no process of it remains."""
+        killed: set[int] = set()
+        deadline = time.monotonic() + GIVE_UP_S
+        left = self._left()
+        while left and time.monotonic() < deadline:
+            self._kill_group(signal.SIGKILL)
+            kill_control_group(self._control_group)
+            for pid in left:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            killed |= left
+            select.select([self._wake], [], [], ROUND_S)
+            self._drain_wake()
+            left = self._left()
+        self._report(f'{{"gone": {len(killed)}, "left": {len(left)}}}')
+
+    def _left(self) -> set[int]:
+        """Return the processes of the tree that still exist."""
+        if self._reap():
+            return descendants(os.getpid()) or {self._agent}
+        # Without a sub-reaper the group may hold processes that are not children of the guard.
+        return {self._agent} if not IS_LINUX and self._kill_group(0) else set()
+
+    def _kill_group(self, number: int) -> bool:
+        """Signal the agent's group. Return true if it exists."""
+        try:
+            os.killpg(self._agent, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    def _drain_wake(self) -> None:
+        with suppress(BlockingIOError):
+            while os.read(self._wake, 4096):
+                pass
+
+
+class Guard(Tree):
+    """The tree of a daemon that reads and writes the agent's pipes itself."""
+
+    def __init__(self, control: int, status: int) -> None:
+        super().__init__()
+        self._control = control
+        self._status = status
+        self._unfinished = b""
+        """The received part of the next order."""
+        self._lease_ms: int | None = None
+
+    def _report(self, line: str) -> None:
+        with suppress(OSError):
+            os.write(self._status, line.encode() + b"\n")
+
     def _watch(self) -> None:
-        """Serve the daemon until the agent ends or the tree has to be killed."""
         while self._agent_is_alive and not self._must_end:
             ready, _, _ = select.select([self._control, self._wake], [], [], self._lease_s())
             self._drain_wake()
@@ -176,57 +241,6 @@ class Guard:
             self._must_end = True
         elif b"T" in orders and self._agent_is_alive:
             self._kill_group(signal.SIGTERM)
-
-    def _reap(self) -> bool:
-        """Reap dead children. Return true if a child remains."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return False
-            if not pid:
-                return True
-            if pid == self._agent:
-                self._agent_is_alive = False
-                code = os.waitstatus_to_exitcode(status)
-                self._tell(f'{{"exit_code": {max(code, 0)}, "signal": {max(-code, 0)}}}')
-
-    def _bury(self) -> None:
-        """Kill the tree, round by round, until no process of it remains."""
-        killed: set[int] = set()
-        deadline = time.monotonic() + GIVE_UP_S
-        left = self._left()
-        while left and time.monotonic() < deadline:
-            self._kill_group(signal.SIGKILL)
-            kill_control_group(self._control_group)
-            for pid in left:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            killed |= left
-            select.select([self._wake], [], [], ROUND_S)
-            self._drain_wake()
-            left = self._left()
-        self._tell(f'{{"gone": {len(killed)}, "left": {len(left)}}}')
-
-    def _left(self) -> set[int]:
-        """Return the processes of the tree that still exist."""
-        if self._reap():
-            return descendants(os.getpid()) or {self._agent}
-        # Without a sub-reaper the group may hold processes that are not children of the guard.
-        return {self._agent} if not IS_LINUX and self._kill_group(0) else set()
-
-    def _kill_group(self, number: int) -> bool:
-        """Signal the agent's group. Return true if it exists."""
-        try:
-            os.killpg(self._agent, number)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
-
-    def _drain_wake(self) -> None:
-        with suppress(BlockingIOError):
-            while os.read(self._wake, 4096):
-                pass
 
 
 def become_agent(parent: int, cwd: str, command: list[str], failure: int, group: str) -> None:
@@ -290,10 +304,15 @@ def parent_of(pid: str) -> int:
         return 0
 
 
+def own(fd: int) -> int:
+    """Return an inherited descriptor under a small number, which `select` needs; no child inherits it."""
+    ours = os.dup(fd)
+    os.close(fd)
+    return ours
+
+
 def main(arguments: list[str]) -> None:
-    control, status, cwd = int(arguments[0]), int(arguments[1]), arguments[2]
-    for fd in (control, status):
-        os.set_inheritable(fd, False)
+    control, status, cwd = own(int(arguments[0])), own(int(arguments[1])), arguments[2]
     set_process_option(PR_SET_CHILD_SUBREAPER, 1)
     # The end of the control pipe has the same effect; this also works if another process holds that pipe open.
     set_process_option(PR_SET_PDEATHSIG, signal.SIGTERM)

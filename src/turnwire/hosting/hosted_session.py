@@ -13,6 +13,17 @@ unloaded, inputs are parked and the host is asked to load it again. The session 
 prompt needs it, and again at the next agent when that one is gone. No effect fails silently: one that cannot be
 sent comes back as an input. This module decides nothing about a turn.
 
+An agent may outlive this process (`hosting.holder`). Then the next process continues the session (`adopt`):
+
+    A1  The state that it needs is noted with the agent whenever it changes, in the same round as the frame that
+        goes with the change (H2 of the holder). A session has a note only while it is open, its choices are
+        restored and no history is being compared: otherwise the next process opens it again.
+    A2  Before an append, the note gets the agent's frame and the head that the log will have (`record`). An append
+        is made as a whole or not at all, so the head of the log tells the next process which frames are in it.
+    A3  Frames that the log does not have are received again. Of those that it has, only the inputs are dropped;
+        everything else about them happens again, so the state here follows (J2 of the peer).
+    A4  A permission request that the log has resolved, and that was not answered, is answered now.
+
 `Attachment` is the state at one connection. It is dropped as a whole, and the connection forgets the session at the
 same moment, so a late frame or answer of an old agent cannot be attributed to the new agent.
 """
@@ -28,7 +39,7 @@ from typing import NamedTuple, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, json
 from msgspec.structs import replace
 
 from turnwire import new_ids
@@ -45,11 +56,13 @@ from turnwire.errors import (
 from turnwire.hosting.agent_connection import AgentConnection
 from turnwire.hosting.agent_exit import agent_gone, manner, one_line
 from turnwire.hosting.agent_pool import AgentPool
+from turnwire.hosting.base import Journal
 from turnwire.hosting.client_requests import ClientRequests
 from turnwire.hosting.last_frames import KEPT_FRAMES, LastFrames
+from turnwire.hosting.peer import Answer
 from turnwire.hosting.permission_rules import Rules, SessionRules
 from turnwire.hosting.process import Exit
-from turnwire.ids import AgentSessionId, PromptId, RequestId, SessionId
+from turnwire.ids import AgentSessionId, Epoch, PromptId, RequestId, SessionId
 from turnwire.limits import Limits
 from turnwire.projections.dialect import (
     AgentProfile,
@@ -68,9 +81,11 @@ from turnwire.session import effects as fx
 from turnwire.session.child_names import ANNOUNCES, read_announcement
 from turnwire.session.choices import Setting, current_values, mode_update, options_update, settings_of, undone
 from turnwire.session.content import check_content, content_types, with_context
-from turnwire.session.correlation import names
+from turnwire.session.correlation import names, same_id
 from turnwire.session.events import CancelRung, LostChoice, OpeningRefused, SessionUpdated, TurnEnd
 from turnwire.session.inputs import (
+    Adopt,
+    AgentAnswered,
     AgentAsks,
     AgentHasPrompt,
     AgentPieces,
@@ -88,6 +103,7 @@ from turnwire.session.inputs import (
     TimeLimitPassed,
 )
 from turnwire.session.json_members import members
+from turnwire.session.permissions import NOT_ANSWERED
 from turnwire.session.state import SessionState, find_turn
 from turnwire.wire.jsonrpc import AUTH_REQUIRED, REQUEST_CANCELLED, Failure, Request, Result, raw
 from turnwire.wire.methods import (
@@ -120,7 +136,7 @@ _GONE = {
 class SessionInbox(Protocol):
     """The inbox of a session loop."""
 
-    def put(self, input: AnyInput | Barrier, /) -> None: ...
+    def put(self, input: AnyInput | Barrier, frame: int = 0, /) -> None: ...
 
     async def room(self) -> None:
         """Wait until the loop has room for more agent inputs."""
@@ -165,6 +181,62 @@ class Owed(NamedTuple):
     by: OwedBy
 
 
+SESSION = "session:"
+"""Name of a session's note, before its id: `SessionNote`."""
+FRAMES = "frames:"
+"""Name of the note about the frames of a session: `FramesNote`."""
+
+
+class SessionNote(Struct, frozen=True, omit_defaults=True):
+    """The state of a session at its agent, for the next process."""
+
+    agent_session_id: AgentSessionId
+    how: str
+    cwd: str
+    directories: tuple[str, ...] = ()
+    context: str | None = None
+    sent: tuple[tuple[PromptId, RequestId], ...] = ()
+    """Prompts and their requests, the newest `session/prompt` and those that were offered during it."""
+    answered: PromptId | None = None
+    owed: tuple[PromptId, str] | None = None
+    open: tuple[PromptId, ...] = ()
+    """The prompts in `sent` that the agent has not answered."""
+    steered: tuple[tuple[PromptId, RequestId], ...] = ()
+    children: tuple[str, ...] = ()
+
+
+class FramesNote(Struct, frozen=True):
+    """Which of the agent's frames are in the log (A2)."""
+
+    epoch: Epoch
+    head: int
+    frame: int
+    """The log has the frames up to this one if its head has reached `head`."""
+    before: int
+    """It has the frames up to this one in any case."""
+
+    def recorded(self, epoch: Epoch, head: int) -> int:
+        """Return the newest frame in a log that ends here."""
+        if epoch != self.epoch:
+            return 0
+        return self.frame if head >= self.head else self.before
+
+
+_session_note = json.Decoder(SessionNote).decode
+_frames_note = json.Decoder(FramesNote).decode
+
+_FROM_FRAMES = (
+    AgentUpdate,
+    AgentPieces,
+    AgentAnswered,
+    AgentRefused,
+    AgentAsks,
+    AgentWithdraws,
+    SteerAnswered,
+)
+"""Inputs that frames become, and that the log may have already."""
+
+
 class Attachment:
     """The state of a session at one agent connection."""
 
@@ -203,6 +275,12 @@ class Attachment:
         """The agent's ids of child sessions in the log, if the agent is to restore this session."""
         self.news: list[Said] = []
         """New updates that arrived before the response to load or resume; they follow it."""
+        self.open: set[PromptId] = set()
+        """The prompts in `asked` that the agent has not answered."""
+        self.steered: dict[PromptId, RequestId] = {}
+        """Prompts sent by `_session/steering` that it has not answered."""
+        self.directories: tuple[str, ...] = ()
+        self.cwd = ""
 
     @property
     def is_before_answer(self) -> bool:
@@ -240,7 +318,7 @@ class HostedSession:
         """The session's directory when it was unloaded."""
         self._head = 0
         """The end of its log when it was unloaded."""
-        self._parked: list[AnyInput | Barrier] = []
+        self._parked: list[tuple[AnyInput | Barrier, int]] = []
         """Inputs that arrived while the session is unloaded."""
         self._loaded = anyio.Event()
         """Set when the session is loaded, or will not be loaded again."""
@@ -254,6 +332,12 @@ class HostedSession:
         self._fork_of: AgentSessionId | None = None
         self._waiting: list[fx.AskAgent] = []
         """Prompts to send once the session is open at the agent."""
+        self._is_adopted = False
+        """True until the loop knows that the agent has outlived the previous process."""
+        self._adopted_frame = 0
+        """The newest frame that was in the log then."""
+        self._enqueued_frame = self._recorded_frame = 0
+        """The newest frame that became an input; the newest one up to which all inputs are dealt with."""
         self._due: dict[PromptId, float] = {}
         """Time limits of prompts, by the monotonic clock; one timer serves all."""
         self._timer = anyio.CancelScope()
@@ -284,8 +368,18 @@ class HostedSession:
         self._loop = loop
         self._loaded.set()
         parked, self._parked = self._parked, []
-        for each in parked:
-            loop.inbox.put(each)
+        attachment = self._attachment
+        if self._is_adopted and attachment is not None and attachment.agent_session_id is not None:
+            adopt = Adopt(
+                at=self._clock.now_ms(),
+                agent_session_id=attachment.agent_session_id,
+                sent=tuple(attachment.asked.items()),
+                steered=tuple(attachment.steered),
+            )
+            loop.inbox.put(adopt)
+        self._is_adopted = False
+        for each, frame in parked:
+            loop.inbox.put(each, frame)
 
     def detach(self) -> None:
         """The session is unloaded. An input from the agent will load it again."""
@@ -305,6 +399,98 @@ class HostedSession:
         self._waiting.clear()
         self._parked.clear()
         self._loaded.set()
+
+    # -- outliving this process ------------------------------------------------------------------------------
+
+    @property
+    def is_adopted(self) -> bool:
+        """True if the agent has outlived the previous process, and the loop does not know it yet."""
+        return self._is_adopted
+
+    def adopt(self, connection: AgentConnection, epoch: Epoch, head: int) -> None:
+        """Continue a session whose agent has outlived the previous process. Its log ends at `head`."""
+        assert connection.journal is not None, "only an agent with notes outlives its process"
+        notes = connection.journal.notes
+        note = _session_note(notes[f"{SESSION}{self.session_id}"])
+        frames = notes.get(f"{FRAMES}{self.session_id}")
+        recorded = 0 if frames is None else _frames_note(frames).recorded(epoch, head)
+        self._adopted_frame = self._enqueued_frame = self._recorded_frame = recorded
+        # Later appends move the head, so the earlier note would be misread from now on.
+        self._note_frames(connection.journal, FramesNote(epoch, head, recorded, recorded))
+        self._is_adopted = True
+        self._cwd, self._head = note.cwd, head
+        attachment = self._attachment = Attachment(connection, note.context, None)
+        attachment.agent_session_id, attachment.how = note.agent_session_id, note.how
+        attachment.cwd, attachment.directories = note.cwd, note.directories
+        attachment.asked, attachment.open = dict(note.sent), set(note.open)
+        attachment.answered, attachment.steered = note.answered, dict(note.steered)
+        attachment.children = frozenset(note.children)
+        attachment.owed = None if note.owed is None else Owed(note.owed[0], OwedBy[note.owed[1]])
+        self.requests.settle(note.cwd, note.directories)
+        answers: dict[RequestId, Answer] = {
+            attachment.asked[each]: partial(self._prompt_answered, attachment, each) for each in note.open
+        }
+        for prompt_id, request_id in note.steered:
+            answers[request_id] = partial(self._steer_answered, attachment, prompt_id)
+        connection.continue_session(self, note.agent_session_id, answers)
+
+    def _note(self) -> None:
+        """Note the state at the agent, for the next process (A1)."""
+        attachment = self._attachment
+        if attachment is None or (journal := attachment.connection.journal) is None:
+            return
+        if attachment.agent_session_id is None or self._is_opening or attachment.is_restoring or attachment.repeats:
+            return
+        owed = attachment.owed
+        note = SessionNote(
+            attachment.agent_session_id,
+            attachment.how,
+            attachment.cwd,
+            attachment.directories,
+            attachment.context,
+            tuple(attachment.asked.items()),
+            attachment.answered,
+            None if owed is None else (owed.prompt_id, owed.by.name),
+            tuple(attachment.open),
+            tuple(attachment.steered.items()),
+            tuple(attachment.children),
+        )
+        journal.note(f"{SESSION}{self.session_id}", json.encode(note))
+
+    def _note_frames(self, journal: Journal, note: FramesNote) -> None:
+        journal.note(f"{FRAMES}{self.session_id}", json.encode(note))
+
+    def continues(self, state: SessionState) -> bool:
+        """Return whether the log agrees that the session is open at this agent."""
+        agent = state.agent
+        return agent is not None and agent.agent_session_id == self.agent_session_id
+
+    async def record(self, frame: int, epoch: Epoch, head: int) -> None:
+        """Note that the log has the frames up to this one, if it reaches `head` (A2)."""
+        journal = None if self._attachment is None else self._attachment.connection.journal
+        if journal is not None:
+            self._note_frames(journal, FramesNote(epoch, head, frame, self._recorded_frame))
+            # The holder was killed: the agent is gone, and so is the question.
+            with suppress(LinkError):
+                await journal.stored()
+
+    def recorded(self, frame: int) -> None:
+        """The frames up to this one are dealt with."""
+        self._recorded_frame = max(self._recorded_frame, frame)
+        if self._attachment is not None:
+            is_all = self._recorded_frame >= self._enqueued_frame
+            self._attachment.connection.recorded(self, self._recorded_frame, is_all=is_all)
+
+    def _answer_if_resolved(self, request: Request, offset: int) -> None:
+        """Answer a permission request that the log has resolved, if the previous process did not (A4)."""
+        attachment, loop = self._attachment, self._loop
+        if attachment is None or loop is None:
+            return
+        if any(same_id(each.agent_request_id, request.id) for each in loop.state.permissions):
+            return
+        found = [each.answer for each in loop.state.resolved if same_id(each.agent_request_id, request.id)]
+        with self._sending():
+            attachment.connection.answer(request.id, found[-1] if found else NOT_ANSWERED[request.method])
 
     def abandon(self) -> None:
         """Cancel at the agent, then detach: the session cannot be served from here any more."""
@@ -414,9 +600,12 @@ class HostedSession:
         )
         if not prompt.offered:
             attachment.asked.clear()
+            attachment.open.clear()
             by = OwedBy.IDLE if profile.turn_end is TurnEnd.IDLE else OwedBy.ANSWER
             attachment.owed = Owed(prompt.prompt_id, by)
         attachment.asked[prompt.prompt_id] = request_id
+        attachment.open.add(prompt.prompt_id)
+        self._note()
         now = self._clock.now_ms()
         self._put(AgentHasPrompt(at=now, prompt_id=prompt.prompt_id, agent_request_id=request_id))
 
@@ -428,6 +617,7 @@ class HostedSession:
         if attachment.profile.turn_end is not TurnEnd.IDLE:
             self._end_repeats(answered=frame is not None)
         attachment.answered = prompt_id
+        attachment.open.discard(prompt_id)
         # An agent that refuses the prompt owes nothing; one that accepts it may owe more than the response.
         owed = attachment.owed
         is_enough = not isinstance(frame, Result) or (owed is not None and owed.by is OwedBy.ANSWER)
@@ -438,6 +628,7 @@ class HostedSession:
             self._put(read_prompt_result(self._clock.now_ms(), prompt_id, frame.result))
         elif frame is not None:
             self._put(AgentRefused(at=self._clock.now_ms(), prompt_id=prompt_id, error=raw(frame.error)))
+        self._note()
         if frame is not None:
             self._ready()
 
@@ -447,6 +638,7 @@ class HostedSession:
         owed = attachment.owed
         if self._attachment is attachment and owed is not None and owed.prompt_id == prompt_id:
             attachment.owed = None
+            self._note()
             self._ready()
 
     def _unask(self, prompt_id: PromptId) -> bool:
@@ -465,15 +657,18 @@ class HostedSession:
         if attachment is None or attachment.agent_session_id is None:
             self._put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, injected=False))
             return
-
-        def answered(frame: Result | Failure | None) -> None:
-            # The loss of an agent is reported separately.
-            if frame is not None and self._attachment is attachment:
-                injected = isinstance(frame, Result) and read_steer_result(frame.result)
-                self._put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, injected=injected))
-
         params = self._prompt_params(attachment, content, meta)
-        attachment.connection.ask(self, SESSION_STEERING, params, answered)
+        answered = partial(self._steer_answered, attachment, prompt_id)
+        attachment.steered[prompt_id] = attachment.connection.ask(self, SESSION_STEERING, params, answered)
+        self._note()
+
+    def _steer_answered(self, attachment: Attachment, prompt_id: PromptId, frame: Result | Failure | None) -> None:
+        # The loss of an agent is reported separately.
+        if frame is not None and self._attachment is attachment:
+            attachment.steered.pop(prompt_id, None)
+            self._note()
+            injected = isinstance(frame, Result) and read_steer_result(frame.result)
+            self._put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, injected=injected))
 
     def _cancel(self, prompt_id: PromptId, rung: CancelRung) -> None:
         """Perform one step of the cancel escalation."""
@@ -568,9 +763,11 @@ class HostedSession:
             if self._is_left:
                 return
             self.requests.settle(state.cwd, state.setup.additional_directories)
-            self._attachment = Attachment(connection, state.context, history)
+            attachment = self._attachment = Attachment(connection, state.context, history)
+            attachment.cwd, attachment.directories = state.cwd, state.setup.additional_directories
+            self._enqueued_frame = self._recorded_frame = self._adopted_frame = 0
             self.frames = LastFrames()
-            self._begin(self._attachment, state)
+            self._begin(attachment, state)
         except (AgentError, LinkError, LimitExceeded, ProtocolError) as error:
             code = error.code if isinstance(error, AgentError) else "agent_launch_failed"
             self._lose(code, str(error), self.pool.last_exit(self.session_id))
@@ -777,6 +974,7 @@ class HostedSession:
 
         def recorded(offset: int) -> None:
             attachment.is_restoring = False
+            self._note()
             # With a lost choice the waiting prompt is about to be withdrawn; a later one is sent when it comes.
             if not lost and self._attachment is attachment:
                 self._ready()
@@ -795,6 +993,7 @@ class HostedSession:
     def _opening_recorded(self, attachment: Attachment | None, offset: int) -> None:
         if self._attachment is attachment:
             self._is_opening = False
+            self._note()
             with self._sending():
                 self._ask_or_open()
 
@@ -838,7 +1037,13 @@ class HostedSession:
             attachment.news.append(said)
         elif child is None:
             attachment.replay.apply(SessionUpdated(at=0, kind=peek.kind, update=update))
-        return read_announcement(update).session_id if peek.kind == ANNOUNCES else None
+        if peek.kind != ANNOUNCES:
+            return None
+        announced = read_announcement(update).session_id
+        if announced is not None and announced not in attachment.children:
+            attachment.children |= {announced}
+            self._note()
+        return announced
 
     def on_chunks(self, kind: str, updates: Sequence[Raw]) -> None:
         """Handle a batch of text chunks of the session itself, one `session/update` each."""
@@ -875,6 +1080,7 @@ class HostedSession:
         owed = attachment.owed
         if said.child is None and peek.state == "idle" and owed is not None and owed.by is OwedBy.IDLE:
             attachment.owed = None
+            self._note()
             self._ready()
 
     def _compare_update(self, attachment: Attachment, repeats: Repeats, said: Said, peek: UpdatePeek) -> None:
@@ -909,6 +1115,7 @@ class HostedSession:
             self._emit(attachment, said, peek_update(said.update))
         if repeats.found is not None:
             self._put(AgentReplayed(at=self._clock.now_ms(), **repeats.found._asdict()))
+        self._note()
 
     def on_permission_request(self, request: Request, child: str | None = None) -> None:
         """Handle a permission request for the users, of the child session `child` unless that is `None`."""
@@ -919,6 +1126,9 @@ class HostedSession:
         self._end_repeats()
         self.frames.heard(request)
         asks = read_permission_request(self._clock.now_ms(), request, new_ids.permission_id())
+        if self._is_in_log(asks):
+            self._put(Barrier(partial(self._answer_if_resolved, request)))
+            return
         self._put(asks if child is None else replace(asks, child=child))
 
     def on_client_request(
@@ -978,22 +1188,36 @@ class HostedSession:
 
     def _put(self, input: AnyInput | Barrier) -> None:
         """Enqueue an input at the loop, or park it until the session is loaded."""
-        if self._is_left:
+        if self._is_left or self._is_in_log(input):
             return
-        loop = self._loop
+        loop, attachment = self._loop, self._attachment
+        frame = 0 if attachment is None else attachment.connection.peer.frame or 0
         if isinstance(input, Barrier):
-            if loop is None and not self._parked:
+            if loop is None and not self._parked and not self._is_adopted:
                 # Everything before it is published already, so the session need not be loaded.
                 input.reached(self._head)
                 return
         elif self._rules.rules or isinstance(input, AgentAsks):
             input = self._session_rules.judged(input, self._cwd if loop is None else loop.state.cwd)
+        if frame and attachment is not None and attachment.connection.journal is not None:
+            attachment.connection.put(self, self._recorded_frame)
+            self._enqueued_frame = frame
         if loop is not None:
-            loop.inbox.put(input)
+            loop.inbox.put(input, frame)
             return
-        self._parked.append(input)
+        self._parked.append((input, frame))
         if len(self._parked) == 1:
             self._host.reload(self.session_id)
+
+    def _is_in_log(self, input: AnyInput | Barrier) -> bool:
+        """Return true for an input from a frame that was in the log when the agent was adopted (A3)."""
+        attachment = self._attachment
+        if not self._adopted_frame or attachment is None or not isinstance(input, _FROM_FRAMES):
+            return False
+        if isinstance(input, AgentRefused) and input.unsent is not None:
+            return False
+        frame = attachment.connection.peer.frame
+        return frame is not None and frame <= self._adopted_frame
 
     def _lose(self, code: str, message: str, how: Exit | None = None, error: Raw | None = None) -> None:
         """Report that the agent, or its connection to the session, is gone."""
@@ -1008,7 +1232,11 @@ class HostedSession:
 
     def _detach_agent(self) -> None:
         attachment, self._attachment = self._attachment, None
+        self._is_adopted = False
         if attachment is not None:
+            if (journal := attachment.connection.journal) is not None:
+                journal.note(f"{SESSION}{self.session_id}", None)
+                journal.note(f"{FRAMES}{self.session_id}", None)
             attachment.connection.forget(self, attachment.agent_session_id)
 
 

@@ -37,13 +37,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import anyio
 import msgspec
 
 from turnwire.errors import AgentLaunchFailed
 from turnwire.hosting.backoff import Sleep
+from turnwire.hosting.base import FrameLink, Journal
 from turnwire.hosting.environment import redacted, secrets
 from turnwire.hosting.guard import (
     GIVE_UP_S,
@@ -190,6 +191,19 @@ def adopt_orphans() -> None:
     """
     set_process_option(PR_SET_CHILD_SUBREAPER, 1)
     _orphans.are_adopted = True
+
+
+def spare_guard(pid: int, *, is_spared: bool) -> None:
+    """Say that a process is a guard or a holder: what is below it belongs to it, and is no orphan."""
+    (_orphans.guards.add if is_spared else _orphans.guards.discard)(pid)
+
+
+def kill_orphans(until: float | None = None) -> None:
+    """Kill the adopted tree of a killed holder, repeatedly: a process may be forked while its parent is killed."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + ORPHANS_S if until is None else until
+    if _orphans.are_adopted and loop.time() < until and _orphans.kill():
+        loop.call_later(FIRST_LOOK_S * 10, kill_orphans, until)
 
 
 def _session_of(pid: int) -> int:
@@ -351,7 +365,7 @@ class StderrTail:
     """The end of an agent's standard error. It owns the descriptor and stores only the tail.
 
     Values of secret variables are redacted in the tail and in the log. It reads a little per event loop round, so
-    that a flood of text delays no frame.
+    that a flood of text delays no frame. Without a descriptor (`NO_END`) the caller feeds it.
     """
 
     def __init__(self, fd: int, max_bytes: int, secrets: Sequence[bytes], ended: Callable[[], None]) -> None:
@@ -368,8 +382,9 @@ class StderrTail:
         self._logged = 0
         """Lines in this window, including those that were not logged."""
         self.is_ended = False
-        os.set_blocking(fd, False)
-        self._loop.add_reader(fd, self._read)
+        if fd != NO_END:
+            os.set_blocking(fd, False)
+            self._loop.add_reader(fd, self._read)
 
     def text(self) -> str:
         """Return the tail, redacted."""
@@ -382,20 +397,22 @@ class StderrTail:
     def close(self) -> None:
         """Read the available data and close, even if another process holds the other end."""
         reads = 0
-        while reads < STDERR_LAST_READS and not self.is_ended and self._take():
+        while self._fd != NO_END and reads < STDERR_LAST_READS and not self.is_ended and self._take():
             reads += 1
-        self._end()
+        self.end()
 
     def _read(self) -> None:
         self._take()
         if self.is_ended:
             self._ended()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Accept no more text. Idempotent."""
         if not self.is_ended:
             self.is_ended = True
-            self._loop.remove_reader(self._fd)
-            os.close(self._fd)
+            if self._fd != NO_END:
+                self._loop.remove_reader(self._fd)
+                os.close(self._fd)
             self._log(self._lines.end())
 
     def _take(self) -> bool:
@@ -405,15 +422,19 @@ class StderrTail:
         except BlockingIOError:
             return False
         if not chunk:
-            self._end()
+            self.end()
             return False
+        self.feed(chunk)
+        return True
+
+    def feed(self, chunk: bytes) -> None:
+        """Add text."""
         self._tail += chunk
         excess = len(self._tail) - self._max_bytes - self._longest
         if excess > 0:
             self._is_cut = True
             del self._tail[:excess]
         self._log(self._lines.feed(chunk))
-        return True
 
     def _log(self, lines: list[bytes | Oversized]) -> None:
         for line in lines:
@@ -473,18 +494,35 @@ class Exit:
     """Our last action to end it; `None` if it ended by itself."""
 
 
-class AgentProcess:
-    """A running agent, made by `spawn`. The owner of the link closes it; `aclose` does both."""
+class ProcessLink(FrameLink, Protocol):
+    """The link to a process."""
 
-    def __init__(
-        self,
-        program: str,
-        guard: subprocess.Popen[bytes],
-        ends: Ends,
-        hidden: Sequence[bytes],
-        limits: Limits,
-        sleep: Sleep,
-    ) -> None:
+    def end_output(self) -> None: ...
+
+    def end_input(self) -> None: ...
+
+
+class TreeKeeper(Protocol):
+    """The small process that ends the agent's tree: a guard, or a holder."""
+
+    @property
+    def has_cleaned_up(self) -> bool: ...
+
+    def order(self, what: bytes) -> bool: ...
+
+    def kill(self) -> None: ...
+
+
+class AgentProcess:
+    """A running agent. The owner of the link closes it; `aclose` does both."""
+
+    link: ProcessLink
+    journal: Journal | None = None
+    """The notes that outlive this process, if the agent does."""
+    _guard: TreeKeeper
+    _stderr: StderrTail
+
+    def __init__(self, program: str, limits: Limits, sleep: Sleep) -> None:
         self._limits = limits
         self._sleep = sleep
         self.program = program
@@ -500,9 +538,6 @@ class AgentProcess:
         self._rung: Rung | None = None
         self._stop_lock = anyio.Lock()
         self._drain_timer: asyncio.TimerHandle | None = None
-        self._guard = GuardEnd(guard, ends, self._heard, self._guard_ended)
-        self._stderr = StderrTail(ends.stderr, STDERR_TAIL_BYTES, hidden, self._finish_if_drained)
-        self.link = StdioLink(ends.stdout, ends.stdin, limits)
 
     async def exited(self) -> Exit:
         """Wait for its end. Several tasks may wait. Cancel-safe."""
@@ -668,6 +703,24 @@ class AgentProcess:
         await self.link.aclose()
 
 
+class GuardedProcess(AgentProcess):
+    """An agent below a guard, made by `spawn`."""
+
+    def __init__(
+        self,
+        program: str,
+        guard: subprocess.Popen[bytes],
+        ends: Ends,
+        hidden: Sequence[bytes],
+        limits: Limits,
+        sleep: Sleep,
+    ) -> None:
+        super().__init__(program, limits, sleep)
+        self._guard = GuardEnd(guard, ends, self._heard, self._guard_ended)
+        self._stderr = StderrTail(ends.stderr, STDERR_TAIL_BYTES, hidden, self._finish_if_drained)
+        self.link = StdioLink(ends.stdout, ends.stdin, limits)
+
+
 async def spawn(
     command: Sequence[str],
     *,
@@ -689,23 +742,37 @@ async def spawn(
         AgentLaunchFailed: The program is missing or cannot be run, or the directory is missing.
     """
     limits = limits or Limits()
+    check_command(command)
+    try:
+        guard, ends = start_guard(command, cwd, env)
+    except (OSError, ValueError) as error:
+        raise not_started(error) from error
+    return await launch(GuardedProcess(command[0], guard, ends, secrets(env), limits, sleep), env)
+
+
+def check_command(command: Sequence[str]) -> None:
+    """Raise `AgentLaunchFailed` for an empty command."""
     if not command:
         raise AgentLaunchFailed(
             "the agent's command is empty; name a program", definite=True, reason="empty_command"
         )
-    try:
-        guard, ends = start_guard(command, cwd, env)
-    except (OSError, ValueError) as error:
-        number = error.errno if isinstance(error, OSError) else errno.EINVAL
-        raise _launch_error({"launch_error": number or 0, "at": "guard"}, True) from error
-    agent = AgentProcess(command[0], guard, ends, secrets(env), limits, sleep)
+
+
+async def launch(agent: AgentProcess, env: Mapping[str, str]) -> AgentProcess:
+    """Wait until an agent runs. Raises `AgentLaunchFailed`; then, or when cancelled, no process remains."""
     try:
         await agent.launched()
     except AgentLaunchFailed as error:
-        log.warning("%r did not start: %s", command[0], error.context.get("reason"))
+        log.warning("%r did not start: %s", agent.program, error.context.get("reason"))
         raise
-    log.info("agent %d started: %s with %s", agent.pid, command[0], " ".join(redacted(env)))
+    log.info("agent %d started: %s with %s", agent.pid, agent.program, " ".join(redacted(env)))
     return agent
+
+
+def not_started(error: OSError | ValueError) -> AgentLaunchFailed:
+    """Return the error for a guard or a holder that could not be started."""
+    number = error.errno if isinstance(error, OSError) else errno.EINVAL
+    return _launch_error({"launch_error": number or 0, "at": "guard"}, True)
 
 
 _AT_EXEC = {

@@ -9,8 +9,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from turnwire.hosting.base import FrameLink
-from turnwire.hosting.environment import agent_environment
+from turnwire.hosting.base import FrameLink, Journal
+from turnwire.hosting.environment import agent_environment, secrets
+from turnwire.hosting.held import Holders
 from turnwire.hosting.process import AgentProcess, Exit, spawn
 from turnwire.limits import Limits
 
@@ -20,6 +21,11 @@ class AgentHandle(Protocol):
 
     @property
     def link(self) -> FrameLink: ...
+
+    @property
+    def journal(self) -> Journal | None:
+        """The notes that outlive this process, if the agent does."""
+        ...
 
     @property
     def pid(self) -> int:
@@ -77,6 +83,7 @@ class LinkedAgent:
 
     def __init__(self, link: FrameLink) -> None:
         self.link = link
+        self.journal = None
         self.pid = 0
         self.program = ""
         self.printed = ""
@@ -108,11 +115,21 @@ class ProcessSource:
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
+        holders: Holders | None = None,
     ) -> None:
+        """`holders`: the agents outlive this process."""
+        self.holders = holders
         self.command = tuple(command)
         self._cwd = cwd or os.getcwd()
         self._env = env if env is not None else agent_environment(os.environ)
         self._limits = limits or Limits()
 
+    @property
+    def secrets(self) -> Sequence[bytes]:
+        """Values of its environment that must not appear in its output."""
+        return secrets(self._env)
+
     async def connect(self) -> AgentProcess:
+        if self.holders is not None:
+            return await self.holders.start(self.command, cwd=self._cwd, env=self._env, limits=self._limits)
         return await spawn(self.command, cwd=self._cwd, env=self._env, limits=self._limits)

@@ -35,12 +35,14 @@ from turnwire.errors import (
     QueueTooLarge,
     SessionClosed,
     SessionExists,
+    SessionNotFound,
     ShuttingDown,
     TurnwireError,
 )
 from turnwire.hosting.agent_exit import failure_of
 from turnwire.hosting.agent_pool import AgentPolicy, AgentPool, AgentPools, HostedAgent
-from turnwire.hosting.hosted_session import HostedSession
+from turnwire.hosting.held import Holders
+from turnwire.hosting.hosted_session import SESSION, HostedSession
 from turnwire.hosting.permission_rules import Rules
 from turnwire.hosting.source import AgentSource
 from turnwire.ids import AgentName, AgentSessionId, Epoch, SessionId
@@ -102,7 +104,9 @@ class Node:
         rules: Rules,
         watch: Watch | None,
         bell: Bell,
+        holders: Holders | None = None,
     ) -> None:
+        self._holders = holders
         self._log = log
         self._tasks = tasks
         self._clock = clock
@@ -382,8 +386,13 @@ class Node:
         debt = await self._placing.claim(session_id)
         try:
             opened = await open_state(self._log, session_id, self._limits, None if debt is None else debt.head)
+            hosted = self._hosted.get(session_id)
+            is_adopted = hosted is not None and hosted.is_adopted
+            if hosted is not None and is_adopted and not hosted.continues(opened.state):
+                self._abandon(session_id)
+                is_adopted = False
             session = self._load(opened, opened.state.agent_name)
-            if debt is not None:
+            if debt is not None and not is_adopted:
                 holds = self._hosted[session_id].pool.agent.policy.holds_after_restart
                 await self._pay(session, debt.code, holds=debt.code if holds else None)
         except LogUnavailable:
@@ -434,24 +443,39 @@ class Node:
             tail.end()
         session = Session(opened, self._log, tail, self._clock, self._limits)
         session.watch = self._watch or session.watch
-        hosted = self._hosted.get(opened.session_id)
-        if hosted is None:
-            hosted = HostedSession(
-                opened.session_id,
-                self._pools.of(agent_name),
-                self,
-                self._rules,
-                self._clock,
-                self._tasks,
-                self._limits,
-            )
-            self._hosted[opened.session_id] = hosted
-        session.perform = hosted.perform
+        hosted = self._hosted.get(opened.session_id) or self._host(opened.session_id, self._pools.of(agent_name))
+        session.perform, session.journal = hosted.perform, hosted
         hosted.attach(session)
         self._loaded[opened.session_id] = session
         self._shadows.arrived(session)
         self._tasks.start_soon(self._run, session)
         return session
+
+    def _host(self, session_id: SessionId, pool: AgentPool) -> HostedSession:
+        hosted = HostedSession(session_id, pool, self, self._rules, self._clock, self._tasks, self._limits)
+        self._hosted[session_id] = hosted
+        return hosted
+
+    async def _adopt_agents(self, holders: Holders) -> None:
+        """Continue the agents that have outlived the previous process of this data folder, and their sessions."""
+        for connection, pool in await self._pools.adopt(holders):
+            assert connection.journal is not None, "only an agent with notes outlives its process"
+            for name in [each for each in connection.journal.notes if each.startswith(SESSION)]:
+                session_id = SessionId(name.removeprefix(SESSION))
+                try:
+                    head = await self._log.head(session_id)
+                except SessionNotFound:
+                    connection.journal.note(name, None)
+                    continue
+                self._host(session_id, pool).adopt(connection, head.epoch, head.head)
+            await connection.journal.stored()
+            connection.peer.deliver_noted()
+            pool.serve(connection)
+
+    def leave_agents(self) -> None:
+        """Let the agents continue without this process, for the next one of its data folder."""
+        self._stop()
+        self._pools.leave()
 
     async def _run(self, session: Session) -> None:
         try:
@@ -622,6 +646,8 @@ class Node:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Recover sessions and run the background tasks until the end."""
+        if self._holders is not None:
+            await self._adopt_agents(self._holders)
         if await self._placing.list_owed():
             self._tasks.start_soon(self._placing.run)
         self._tasks.start_soon(self._sweep)
@@ -717,13 +743,14 @@ async def open_node(
     rules: Rules | None = None,
     watch: Watch | None = None,
     bell: Bell | None = None,
+    holders: Holders | None = None,
 ) -> AsyncGenerator[Node]:
     """Run a node over a log and recover its sessions. On exit its tasks end; the caller closes the log.
 
     `agents`: the hosted agents, the default one first; or the source of the only one, with `policy`. `owners`: the
     ownership of sessions, if other nodes use the log as well. `rules` answer permission requests of agents before
     users are asked; `watch` receives every batch of events after it is published. `bell`: the notifications of a
-    shared log.
+    shared log. `holders`: the agents that an earlier node over this log has left.
     """
     mark_asyncio()
     clock, limits = clock or SystemClock(), limits or Limits()
@@ -732,7 +759,16 @@ async def open_node(
     )
     async with anyio.create_task_group() as tasks:
         node = Node(
-            log, owners or SoleOwner(log), hosted, tasks, clock, limits, rules or Rules(), watch, bell or NoBell()
+            log,
+            owners or SoleOwner(log),
+            hosted,
+            tasks,
+            clock,
+            limits,
+            rules or Rules(),
+            watch,
+            bell or NoBell(),
+            holders,
         )
         async with node.running():
             yield node

@@ -20,6 +20,8 @@ state ahead of the log; the session adopts that state only after the append, so 
         sent to the agent.
     S6  Order holds for frames that no log stores: each is passed on when every event before it is published,
         with the offset of the last of them (`Barrier`).
+    S7  An append of what an agent said is announced to the agent's notes, if it has any, before it is made. So the
+        next owner knows from the log's head which of the agent's frames are in the log.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ logger = logging.getLogger(__name__)
 Reply: TypeAlias = asyncio.Future[object]
 
 
-Entry: TypeAlias = tuple[AnyInput | Barrier, Reply | None]
+Entry: TypeAlias = tuple[AnyInput | Barrier, Reply | None, int]
+"""An input, its reply, and the number of the agent's frame that it came from; 0 for any other."""
 
 
 class Inbox:
@@ -97,9 +100,9 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def put(self, input: AnyInput | Barrier) -> None:
+    def put(self, input: AnyInput | Barrier, frame: int = 0) -> None:
         """Enqueue an input without a reply: agent messages and deadlines. The caller then awaits `room`."""
-        self._entries.append((input, None))
+        self._entries.append((input, None, frame))
         self._said += len(input.updates) if isinstance(input, AgentPieces) else 1
         self._wake()
 
@@ -113,7 +116,7 @@ class Inbox:
         if self._replies >= self._limits.client_inputs and not isinstance(input, Detach):
             raise LimitExceeded("too many requests wait for this session; try again", limit="client_inputs")
         reply: Reply = asyncio.get_running_loop().create_future()
-        self._entries.append((input, reply))
+        self._entries.append((input, reply, 0))
         self._replies += 1
         self._wake()
         return reply
@@ -142,7 +145,7 @@ class Inbox:
         else:
             batch = list[Entry]()
             while most > 0 and entries:
-                input, reply = entry = entries.popleft()
+                input, reply, _ = entry = entries.popleft()
                 batch.append(entry)
                 count = len(input.updates) if isinstance(input, AgentPieces) else 1
                 most -= count
@@ -156,7 +159,7 @@ class Inbox:
 
     def refuse_clients(self, error: TurnwireError) -> None:
         """Answer all queued client inputs with an error. Agent inputs stay queued."""
-        for _, reply in self._entries:
+        for _, reply, _ in self._entries:
             _refuse(reply, error)
         self._entries = deque(each for each in self._entries if each[1] is None)
         self._replies = 0
@@ -207,6 +210,18 @@ class Readable(Protocol):
     def tail(self) -> Tail: ...
 
 
+class FrameJournal(Protocol):
+    """Notes with the agent about its frames (`hosting.hosted_session`)."""
+
+    async def record(self, frame: int, epoch: Epoch, head: int) -> None:
+        """Note that the log has the frames up to this one, if it reaches `head`."""
+        ...
+
+    def recorded(self, frame: int) -> None:
+        """The frames up to this one are dealt with."""
+        ...
+
+
 class Session:
     """One session's loop. `run` is its only task; all other methods pass work to it."""
 
@@ -221,6 +236,8 @@ class Session:
         self.tail = tail
         self.perform: Callable[[AnyEffect], None] = _nothing
         """Performs an effect; enqueues it and returns."""
+        self.journal: FrameJournal | None = None
+        """Records which frames of the agent are in the log, if the agent outlives this process."""
         self.busy_at = clock.monotonic()
         """Time of the session's last activity."""
         self.watch: Watch = _unwatched
@@ -298,21 +315,23 @@ class Session:
         finally:
             self.inbox.close()
             while batch or len(self.inbox):
-                for _, reply in batch:
+                for _, reply, _ in batch:
                     _refuse(reply, refusal)
                 batch = self.inbox.take_nowait()
 
     async def _settle(self, batch: list[Entry]) -> None:
         draft, answers, barriers = self._decide(batch)
-        while draft.events and not await self._append(draft, answers):
+        while draft.events and not await self._append(draft, answers, max(frame for *_, frame in batch)):
             # Client inputs have been rejected; the rest are facts, retried together with new inputs. In place, so
             # that `run` knows the waiting clients if the loop ends here.
-            batch[:] = [(input, reply) for input, reply in batch if reply is None]
+            batch[:] = [each for each in batch if each[1] is None]
             await self._clock.sleep(self._limits.log_retry_s)
             batch.extend(self.inbox.take_nowait())
             draft, answers, barriers = self._decide(batch)
         # There is no await from here to the effects, so no reader sees a state without its events or the reverse.
         self.state = draft.state
+        if (frame := max(frame for *_, frame in batch)) and self.journal is not None:
+            self.journal.recorded(frame)
         for barrier, offset in barriers:
             barrier.reached(offset)
         for reply, answer in answers:
@@ -332,7 +351,7 @@ class Session:
         draft = Draft(self.state, self.head, self._limits)
         answers: list[tuple[Reply, object]] = []
         barriers: list[tuple[Barrier, int]] = []
-        for input, reply in batch:
+        for input, reply, _ in batch:
             if isinstance(input, Barrier):
                 barriers.append((input, self.head + len(draft.events)))
                 continue
@@ -348,13 +367,15 @@ class Session:
                     answers.append((reply, answer))
         return _Decided(draft, answers, barriers)
 
-    async def _append(self, draft: Draft, answers: list[tuple[Reply, object]]) -> bool:
+    async def _append(self, draft: Draft, answers: list[tuple[Reply, object]], frame: int) -> bool:
         """Store and publish the draft's events. Return false if nothing was stored and a retry is useful."""
         bodies, sealed = encode_all(draft.events), None
         durable = not RELAXED.issuperset(map(type, draft.events))
         if durable:
             # Events that are not stored in the end have no place in the chain. The end of a turn is never relaxed.
             sealed = seal(self.chain.copy(), draft.events, bodies)
+        if frame and self.journal is not None:
+            await self.journal.record(frame, self.epoch, self.head + len(bodies))
         try:
             await self._log.append(
                 self.session_id,

@@ -41,8 +41,9 @@ def names(written: RequestId, ours: RequestId) -> bool:
 class Correlation(Generic[Context, Incoming]):
     """Open requests of one connection, in both directions."""
 
-    def __init__(self) -> None:
-        self._count = 0
+    def __init__(self, last_id: int = 0) -> None:
+        """`last_id`: the highest id that an earlier process may have used."""
+        self._count = last_id
         self._ours: dict[ExactId, Context] = {}
         self._theirs: dict[ExactId, Incoming] = {}
 
@@ -51,6 +52,10 @@ class Correlation(Generic[Context, Incoming]):
         self._count += 1
         self._ours[exact(self._count)] = context
         return self._count
+
+    def reopen(self, request_id: RequestId, context: Context) -> None:
+        """Register a request that an earlier process has sent."""
+        self._ours[exact(request_id)] = context
 
     def close(self, request_id: RequestId | None) -> Context | None:
         """Return the context of an answered request; `None` if it is not open (unknown, or answered before)."""

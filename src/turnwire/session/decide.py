@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from turnwire.errors import SessionClosed, SessionNotFound, TurnwireError
 from turnwire.limits import Limits
-from turnwire.session import children, ending, inputs, permissions, queue, speech
+from turnwire.session import adoption, children, ending, inputs, permissions, queue, speech
 from turnwire.session import events as ev
 from turnwire.session.draft import Draft
 from turnwire.session.effects import AnyEffect
@@ -57,6 +57,7 @@ _TO_A_CLOSED_SESSION = (
     inputs.Detach,
     inputs.Cancel,
     inputs.Recover,
+    inputs.Adopt,
     inputs.AgentUpdate,
     inputs.AgentPieces,
     inputs.AgentHasPrompt,
@@ -251,5 +252,6 @@ _DECISIONS: dict[type[inputs.Input], Callable[[Draft, Any], object]] = {
     inputs.TimeLimitPassed: ending.time_limit_passed,
     inputs.ChoicesTold: ending.choices_told,
     inputs.Recover: ending.recover,
+    inputs.Adopt: adoption.adopt,
 }
 """One rule per kind of input; a test checks that it is complete."""

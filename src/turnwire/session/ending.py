@@ -297,6 +297,15 @@ def refuse_offered(draft: Draft, input: AgentRefused) -> None:
     draft.record(_failed(input.at, turn, "agent_error", WITH_AN_ERROR, input.error))
 
 
+def refuse_unsent(draft: Draft, at: int, turn: Turn) -> None:
+    """End a cancelled turn whose prompt was never sent."""
+    error = raw({"code": REQUEST_CANCELLED, "message": "cancelled before the agent was asked"})
+    if draft.state.turn is not None and draft.state.turn.prompt_id == turn.prompt_id:
+        fail(draft, at, error=error)
+    else:
+        remove(draft, at, turn, turn.cancelled_by or None)
+
+
 class _ErrorCode(Struct):
     code: int = 0
 

@@ -394,7 +394,9 @@ def _steer_declined(state: SessionState, event: ev.SteerDeclined) -> SessionStat
 
 
 def _user_message(state: SessionState, event: ev.UserMessage) -> SessionState:
-    return with_turn(state, replace(_stepped(state, event.prompt_id, ev.UserMessage), content=UNSET))
+    turn = _stepped(state, event.prompt_id, ev.UserMessage)
+    unsent = event.content if turn.state is TurnState.QUEUED else turn.unsent
+    return with_turn(state, replace(turn, content=UNSET, unsent=unsent))
 
 
 def _prompt_answered(state: SessionState, event: ev.PromptAnswered) -> SessionState:
@@ -445,7 +447,9 @@ def _permission_resolved(state: SessionState, event: ev.PermissionResolved) -> S
     left = tuple(each for each in state.permissions if each.request_id != event.request_id)
     if len(left) == len(state.permissions):
         raise LocalProtocolError("a permission request is resolved once", request_id=event.request_id)
-    resolved = (*state.resolved, Resolved(event.request_id, event.answer, event.client_id))
+    asked = next(each for each in state.permissions if each.request_id == event.request_id)
+    found = Resolved(event.request_id, event.answer, event.client_id, asked.agent_request_id)
+    resolved = (*state.resolved, found)
     state = replace(state, permissions=left, resolved=resolved[-REMEMBERED_ANSWERS:])
     if event.prompt_id is None:
         return state
@@ -462,7 +466,8 @@ def _cancel_asked(state: SessionState, event: ev.CancelAsked) -> SessionState:
 
 
 def _prompt_sent(state: SessionState, event: ev.PromptSent) -> SessionState:
-    state = _turn_event(state, event)
+    turn = _stepped(state, event.prompt_id, ev.PromptSent)
+    state = with_turn(state, replace(turn, sent=True, unsent=UNSET))
     if state.agent is not None and not state.agent.prompted:
         state = replace(state, agent=replace(state.agent, prompted=True))
     if state.last is not None and state.last.settled:

@@ -330,6 +330,16 @@ class Recover(Input, frozen=True):
     """The reason to hold the queue; `None` if it continues."""
 
 
+class Adopt(Input, frozen=True):
+    """The session was opened by a new owner, and its agent has outlived the old one."""
+
+    agent_session_id: AgentSessionId
+    sent: tuple[tuple[PromptId, RequestId], ...] = ()
+    """The prompts that the agent was sent by `session/prompt`, with the ids of the requests."""
+    steered: tuple[PromptId, ...] = ()
+    """The prompts that it was sent by `_session/steering` and has not answered."""
+
+
 AnyInput: TypeAlias = (
     CreateSession
     | ChangeSetup
@@ -366,6 +376,7 @@ AnyInput: TypeAlias = (
     | TimeLimitPassed
     | ChoicesTold
     | Recover
+    | Adopt
 )
 
 

@@ -18,7 +18,7 @@ from turnwire.session.choices import NO_CHOICES, Choices
 from turnwire.session.events import Origin, TurnEnd
 from turnwire.session.turn import ACTIVE, TurnState
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 """Version of the encoded state in snapshots. A state of another version is folded again from the log."""
 
 
@@ -77,6 +77,10 @@ class Turn(Struct, frozen=True, omit_defaults=True):
     prompt_request_id: RequestId | None = None
     content: Raw | UnsetType = UNSET
     """The prompt's content; retained until its message is in the log."""
+    sent: bool = False
+    """True if the log says that the agent was sent the prompt."""
+    unsent: Raw | UnsetType = UNSET
+    """Its content from its message on, until it is sent: a restart may come between."""
     meta: Raw | UnsetType = UNSET
     """Its `_meta`, sent to the agent with it."""
     author: str | None = None
@@ -170,6 +174,7 @@ class Resolved(Struct, frozen=True, omit_defaults=True):
     request_id: PermissionId
     answer: Raw
     client_id: ClientId | None = None
+    agent_request_id: RequestId = 0
 
 
 class Key(Struct, frozen=True):

@@ -27,12 +27,23 @@ class Oversized(NamedTuple):
 class LineReader:
     """Splits a stream of bytes into lines."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, *, is_inside_dropped: bool = False) -> None:
+        """`is_inside_dropped`: the stream begins inside a line that is too long."""
         self._max_bytes = max_bytes
         self._begun = bytearray()
         """The unfinished line, or its head once it is too long."""
-        self._size = 0
+        self._size = max_bytes + 1 if is_inside_dropped else 0
         """Size of the unfinished line, stored or not."""
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The number of bytes after the last whole line."""
+        return self._size
+
+    @property
+    def is_dropping(self) -> bool:
+        """True if the unfinished line is too long already."""
+        return self._size > self._max_bytes
 
     def feed(self, chunk: bytes) -> list[bytes | Oversized]:
         """Return the lines that `chunk` completes."""

@@ -20,9 +20,10 @@ from anyio.abc import TaskGroup
 from turnwire.clock import Clock, SystemClock
 from turnwire.errors import ConfigError, ShuttingDown
 from turnwire.hosting.agent_pool import AgentPolicy, HostedAgent, Sharing
+from turnwire.hosting.held import Holders
 from turnwire.hosting.permission_rules import Rules
 from turnwire.hosting.services.roots import close_directory
-from turnwire.hosting.source import AgentSource
+from turnwire.hosting.source import AgentSource, ProcessSource
 from turnwire.ids import AgentName, SessionId
 from turnwire.limits import Limits
 from turnwire.log import Durability, EventLog, MemoryEventLog, SqliteEventLog
@@ -247,6 +248,10 @@ class Daemon:
         await drain(self.node, self.clock, self.limits.drain_s if seconds is None else seconds)
 
 
+HELD = "held"
+"""Folder of the agents that outlive a daemon, below its data folder."""
+
+
 @asynccontextmanager
 async def open_daemon(
     settings: Settings,
@@ -296,6 +301,12 @@ async def open_daemon(
             for take in watching:
                 take(session_id, events)
 
+        # In a database, another node may own the sessions of a dead one at once.
+        is_held = data is not None and not is_database(settings.log) and limits.hold_s > 0
+        holders = Holders(data / HELD, limits.hold_s) if data is not None and is_held else None
+        for each in agents if isinstance(agents, Sequence) else ():
+            if isinstance(each.source, ProcessSource):
+                each.source.holders = holders
         policy = agent_policy(settings, settings.hosted()[0])
         node = await stack.enter_async_context(
             open_node(
@@ -308,6 +319,7 @@ async def open_daemon(
                 rules=rules,
                 watch=watch,
                 bell=bell,
+                holders=holders,
             )
         )
         lost.add(node.lose)

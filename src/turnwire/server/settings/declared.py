@@ -292,6 +292,7 @@ _BOUNDS: Mapping[str, _Bound] = {
     "body_bytes": _Bound(KiB, GiB, "bytes of one HTTP body"),
     "request_rate": _Bound(0.1, 1_000_000, "requests per second and credential"),
     "heartbeat_s": _Bound(0.05, 3600, "seconds between heartbeats of a stream"),
+    "hold_s": _Bound(0, 86_400, "seconds that agents wait for the next daemon after a crash"),
     "drain_s": _Bound(0, 86_400, "seconds for running turns at shutdown"),
     "initialize_s": _Bound(0.05, 3600, "seconds for an agent to start and answer"),
     "cancel_grace_s": _Bound(0.05, 3600, "seconds for an agent to end a cancelled turn"),
