@@ -32,6 +32,7 @@ from turnwire.hosting.agent_pool import (
 from turnwire.hosting.source import LinkedAgent
 from turnwire.ids import AgentName, SessionId
 from turnwire.limits import Limits
+from turnwire.wire.jsonrpc import raw
 from turnwire_testing import ManualClock
 from turnwire_testing.patience import quiet
 
@@ -242,6 +243,21 @@ async def test_an_idle_agent_without_sessions_is_let_go(answer: object) -> None:
         given.agents.dismiss_idle()
         assert connection.is_alive, "it was used in between"
         given.clock.advance(1.0)
+        given.agents.dismiss_idle()
+        assert not connection.is_alive
+
+
+async def test_idle_agent_that_owes_a_response_is_kept() -> None:
+    async with house(limits=Limits(agent_idle_s=60.0)) as given:
+        connection = await given.connect(A, answer=LOADS)
+        responses: list[object] = []
+        connection.peer.ask("session/list", raw({}), responses.append)
+        given.clock.advance(60.0)
+        given.agents.dismiss_idle()
+        assert connection.is_alive
+        await (await given.source.agent()).answer("session/list", {"sessions": []})
+        await quiet()
+        assert len(responses) == 1
         given.agents.dismiss_idle()
         assert not connection.is_alive
 
