@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,23 @@ TELLS = 'trap "echo terminated; exit 5" TERM; echo ready; while :; do read line 
 """An agent that reports when it can receive a signal, and that it received one."""
 
 
+UNGROUPED = """
+import runpy, sys
+guard = runpy.run_path(sys.argv[1])
+guard["main"].__globals__["CONTROL_GROUPS"] = ()
+guard["main"](sys.argv[2:])
+"""
+"""The guard on a machine where no control group can be created."""
+
+
 class Guarded:
     """A guard with its pipes, and an agent below it."""
 
-    def __init__(self, *command: str, cwd: str = "/") -> None:
+    def __init__(self, *command: str, cwd: str = "/", program: Sequence[str] = (str(GUARD),)) -> None:
         control, self.control = os.pipe()
         self.status, status = os.pipe()
         self.program = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(GUARD), str(control), str(status), cwd, "--", *command],
+            [sys.executable, "-I", "-S", *program, str(control), str(status), cwd, "--", *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(control, status),
@@ -82,8 +91,8 @@ Start = Callable[..., Guarded]
 def start() -> Iterator[Start]:
     started: list[Guarded] = []
 
-    def begin(*command: str, cwd: str = "/") -> Guarded:
-        started.append(Guarded(*command, cwd=cwd))
+    def begin(*command: str, cwd: str = "/", program: Sequence[str] = (str(GUARD),)) -> Guarded:
+        started.append(Guarded(*command, cwd=cwd, program=program))
         return started[-1]
 
     yield begin
@@ -197,6 +206,18 @@ def test_descendants_are_found_to_the_last_generation(start: Start) -> None:
 @needs_linux
 def test_a_process_that_is_gone_has_no_parent() -> None:
     assert parent_of(str(2**22 + 1)) == 0
+
+
+@needs_linux
+@pytest.mark.guarantee("G14")
+def test_tree_outside_the_agents_process_group_is_killed_without_a_control_group(start: Start) -> None:
+    command = "setsid sh -c 'echo ready; exec sleep 600' & wait"
+    guarded = start("sh", "-c", command, program=("-c", UNGROUPED, str(GUARD)))
+    assert guarded.said() == b"ready\n"
+    guarded.let_go()
+    guarded.report()
+    assert guarded.report() == {"exit_code": 0, "signal": 9}
+    assert guarded.report() == {"gone": 2, "left": 0}
 
 
 CHAIN = """
