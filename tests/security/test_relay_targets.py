@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import pytest
+from starlette.types import Message, Scope
 from tests.server.acp.relaying import two_nodes
 from tests.support.daemons import TOKEN
 
@@ -15,6 +16,7 @@ from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
+MESSAGE = b'{"jsonrpc":"2.0","method":"$/cancel_request","params":{"id":1}}'
 TARGETS = (
     "%2Facp%2F@{other}",
     "/acp/@{other}",
@@ -54,6 +56,40 @@ async def test_no_request_target_is_relayed_to_another_host(tmp_path: Path, subt
             assert paths <= {"/acp", "/acp/scripted"}
 
 
+async def test_no_raw_path_of_a_foreign_server_is_relayed_to_another_host(tmp_path: Path) -> None:
+    # Another ASGI server, below which turnwire is mounted, may accept a target without a leading slash.
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        stranger.setblocking(False)
+        name = f"@127.0.0.1:{stranger.getsockname()[1]}"
+        async with two_nodes(tmp_path) as pair:
+            headers = {"Host": "127.0.0.1", "Acp-Connection-Id": "7.abc", "Content-Type": "application/json"}
+            headers |= {"Authorization": f"Bearer {TOKEN}", "Accept": "text/event-stream"}
+            scope: Scope = {
+                "type": "http",
+                "http_version": "2",
+                "method": "POST",
+                "scheme": "http",
+                "path": f"/acp/{name}",
+                "raw_path": f"%2Facp%2F{name}".encode(),
+                "query_string": b"",
+                "headers": [(each.lower().encode(), value.encode()) for each, value in headers.items()],
+                "client": ("127.0.0.1", 1),
+            }
+            answers: list[Message] = []
+
+            async def receive() -> Message:
+                return {"type": "http.request", "body": MESSAGE, "more_body": False}
+
+            async def send(message: Message) -> None:
+                answers.append(message)
+
+            await pair.b.public()(scope, receive, send)
+            with pytest.raises(BlockingIOError):
+                stranger.accept()
+            assert answers[0]["status"] in (400, 404)
+            assert {each["path"] for each in pair.a.inner.asked} <= {f"/acp/{name}"}
+
+
 async def _first_line(host: str | None, port: int | None, name: str, method: str, target: str) -> bytes:
     """Return the status line of one raw request that names a connection of the other node; empty if it was cut."""
     assert host is not None
@@ -67,10 +103,10 @@ async def _first_line(host: str | None, port: int | None, name: str, method: str
         lines += ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"]
         lines += ["Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="]
     elif method == "POST":
-        lines += ["Content-Type: application/json", "Content-Length: 2", "Connection: close"]
+        lines += ["Content-Type: application/json", f"Content-Length: {len(MESSAGE)}", "Connection: close"]
     else:
         lines += ["Connection: close"]
-    said = "\r\n".join(lines) + "\r\n\r\n" + ("{}" if method == "POST" else "")
+    said = "\r\n".join(lines) + "\r\n\r\n" + (MESSAGE.decode() if method == "POST" else "")
     with anyio.fail_after(WAIT_S):
         async with await anyio.connect_tcp(host, port) as stream:
             await stream.send(said.encode("latin-1"))
