@@ -511,7 +511,11 @@ def listing(entry: Any) -> dict[str, Any]:
     """Return an entry without members that no event has: the log's incarnation, the name of the default agent, the
     silent agents.
     """
-    return {name: each for name, each in entry.items() if name not in {"eventEpoch", "agent", "clientCount"}}
+    return {
+        name: each
+        for name, each in entry.items()
+        if name not in {"eventEpoch", "agent", "clientCount", "firstPrompt"}
+    }
 
 
 COMPACTIONS: list[dict[str, object]] = [

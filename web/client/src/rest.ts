@@ -86,6 +86,8 @@ export interface SessionEntry {
   readonly named?: boolean;
   /** What the agent calls it, if a user gave the title. */
   readonly agentTitle?: string;
+  /** The first line of its first prompt, a name for a session without a title. Events do not change it here. */
+  readonly firstPrompt?: string;
   readonly forkOf?: string;
   readonly createdAt: string;
   readonly updatedAt: string;

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import anyio
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from turnwire.errors import PositionLost, SessionNotFound, TurnwireError
@@ -71,6 +71,8 @@ class SessionEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """True if a user set the title; then the agent does not change it."""
     agent_title: str | None = None
     """The title by the agent, if a user set `title`."""
+    first_prompt: str | None = None
+    """The first line of its first prompt, a name for a session without a title."""
     created_at: str
     updated_at: str
     state: Standing
@@ -239,6 +241,7 @@ class SessionList:
             display_name=session.title,
             named=session.named,
             agent_title=summary.agent_title if session.named else None,
+            first_prompt=summary.first_prompt,
             created_at=iso(session.created_at),
             updated_at=iso(summary.updated_at),
             state="closed" if session.phase is Phase.CLOSED else _standing(state),
@@ -323,6 +326,7 @@ class _Summary(NamedTuple):
     epoch: Epoch
     session: Session
     agent_title: str | None
+    first_prompt: str | None
     updated_at: int
     """Time of its newest event."""
     clients: tuple[ClientId, ...]
@@ -337,6 +341,7 @@ class _Known:
         self.view = view
         """Correct in `session` and `clients` only, up to `offset`."""
         self.updated_at = 0
+        self.first_prompt: str | None = None
 
 
 class _Summaries:
@@ -364,7 +369,9 @@ class _Summaries:
         if session.phase is Phase.NEW:
             raise SessionNotFound("the session is being created", session_id=session_id)
         view = known.view
-        return _Summary(known.epoch, session, view.latest.title, known.updated_at, tuple(view.clients))
+        return _Summary(
+            known.epoch, session, view.latest.title, known.first_prompt, known.updated_at, tuple(view.clients)
+        )
 
     async def prepare(self, heads: Sequence[SessionHead]) -> None:
         """Read the missing summaries concurrently: one after the other, each would wait for a thread."""
@@ -385,6 +392,18 @@ class _Summaries:
             self._known.pop(next(iter(self._known)))
 
     async def _begin(self, head: SessionHead) -> _Known:
+        known = await self._begin_at_snapshot(head)
+        if known.offset and head.first == 1:
+            events = await self._log.read(
+                head.session_id,
+                Position(known.epoch, 0),
+                max_events=FIRST_EVENTS,
+                max_bytes=self._limits.page_bytes,
+            )
+            known.first_prompt = next(filter(None, (_prompt_in(each.body) for each in events)), None)
+        return known
+
+    async def _begin_at_snapshot(self, head: SessionHead) -> _Known:
         if head.first == 1 and head.head < self._limits.snapshot_events:
             return _Known(head.epoch, 0, View())  # too short for a view to be kept of it
         kept = await self._log.load_snapshot(head.session_id, VIEW)
@@ -410,6 +429,7 @@ class _Summaries:
             max_bytes=self._limits.page_bytes,
         )
         for each in events:
+            known.first_prompt = known.first_prompt or _prompt_in(each.body)
             if each.offset > known.offset and _tells(each.body):
                 known.view.apply(decode(each.body))
         known.offset = max(known.offset, events[-1].offset)
@@ -446,6 +466,11 @@ _TELLING = tuple(
         *(ev.ClientAttached, ev.ClientDetached, ev.AgentStarted, ev.AgentExited),
     )
 )
+_PROMPTING = tuple(stored_prefix(each) for each in (ev.PromptAccepted, ev.PromptQueued, ev.UserMessage))
+FIRST_EVENTS = 32
+"""Events of a long log among which its first prompt is looked for."""
+FIRST_LINE = 80
+"""Maximum length of `first_prompt` in characters."""
 _NAMES_SESSION = b'"session_info_update"'
 _HEAD_BYTES = 128
 """The kind of a stored update is within this many bytes."""
@@ -456,3 +481,21 @@ def _tells(body: bytes) -> bool:
     if body.startswith(STORED_UPDATE):
         return _NAMES_SESSION in body[:_HEAD_BYTES]
     return body.startswith(_TELLING)
+
+
+def _prompt_in(body: bytes) -> str | None:
+    """Return the first line of the prompt in an event; `None` if there is none."""
+    if not body.startswith(_PROMPTING):
+        return None
+    event = decode(body)
+    if not isinstance(event, ev.PromptAccepted | ev.PromptQueued | ev.UserMessage) or event.content is UNSET:
+        return None
+    with suppress(msgspec.DecodeError):
+        for block in msgspec.json.decode(event.content, type=list[_Block]):
+            if text := block.text.strip():
+                return text.splitlines()[0][:FIRST_LINE]
+    return None
+
+
+class _Block(Struct):
+    text: str = ""
