@@ -14,7 +14,7 @@ import shutil
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
 from turnwire.cli.known_agents import KNOWN_AGENTS, NoStart, how_to_start, known
@@ -79,7 +79,7 @@ async def hosted_agents(settings: Settings, limits: Limits) -> AsyncGenerator[li
                     name=entry.name,
                     source=source,
                     policy=agent_policy(settings, entry),
-                    label=entry.label,
+                    label=entry.label or label_of(entry),
                     icon=entry.icon,
                     missing=missing,
                 )
@@ -196,6 +196,15 @@ def builtin_source(entry: AgentEntry, settings: Settings, limits: Limits) -> Pro
     own = {name: value for name, value in os.environ.items() if name in BUILT_IN and value}
     env = environment_of(entry, *PROVIDERS)
     return ProcessSource(COMMAND, cwd=entry.cwd, env={**env, PREFIX + "DATA": kept, **own}, limits=limits)
+
+
+def label_of(entry: AgentEntry) -> str | None:
+    """Return the label of an agent that the user has not labelled, for clients."""
+    if entry.is_described:
+        return PurePath(entry.command[0]).name if entry.name == UNNAMED and entry.command else None
+    if (agent := known(entry.name)) is not None:
+        return agent.label
+    return f"Built-in agent ({', '.join(_models()) or 'no model'})"
 
 
 def in_words(entry: AgentEntry) -> str:

@@ -17,9 +17,10 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import sys
 from collections.abc import AsyncGenerator, Generator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -45,8 +46,8 @@ from turnwire.limits import Limits
 from turnwire.log.address import password_of
 from turnwire.runtime.node import Node
 from turnwire.server.access.login import link_of
-from turnwire.server.access.origins import check_bind, is_loopback
 from turnwire.server.access.tokens import Role
+from turnwire.server.access.origins import check_bind, is_loopback, is_wildcard
 from turnwire.server.app import create_app, create_routes
 from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.listener import Tls, check_tls, listen, open_listener, run
@@ -157,6 +158,7 @@ async def _serve(loaded: Loaded, as_json: bool, is_opened: bool, for_editors: bo
             await keep_token(settings.data, daemon.tokens)
         # The announcement cannot wait for the database.
         shown, opened = [None if settings.no_auth else await daemon.login.code() for _ in range(2)]
+        scanned = await daemon.login.code() if _can_be_scanned(settings) else None
         daemon.clients.are_editors = for_editors
         stop = anyio.Event()
         # An orderly shutdown is not allowed any more; the guards end the agents.
@@ -166,6 +168,8 @@ async def _serve(loaded: Loaded, as_json: bool, is_opened: bool, for_editors: bo
             def ready(url: str) -> None:
                 meanwhile.enter_context(recorded(_record(daemon, url, for_editors), os.environ))
                 announce(daemon, url, _page(url, shown), as_json=as_json)
+                if scanned is not None and not as_json:
+                    _show_qr_code(link_of(reachable(url, settings.host), scanned))
                 _collect_rarely()
                 if is_opened:
                     open_meanwhile(_page(url, opened))
@@ -311,6 +315,32 @@ def announce(daemon: Daemon, url: str, page: str, *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
+def _can_be_scanned(settings: Settings) -> bool:
+    """Return whether phones reach the daemon and a person reads the terminal."""
+    return settings.page and settings.rest and not is_loopback(settings.host) and sys.stdout.isatty()
+
+
+def _show_qr_code(link: str) -> None:
+    from turnwire.server.access.qr_code import qr_text
+
+    click.echo(f"  Scan to open the page on a phone (valid once, for 10 minutes):\n  {link}\n")
+    with suppress(UnicodeEncodeError):
+        click.echo(qr_text(link))
+    sys.stdout.flush()
+
+
+def reachable(url: str, host: str) -> str:
+    """Return the URL for other machines: with the address of the default route if bound to every address."""
+    if not is_wildcard(host):
+        return url
+    scheme, _, rest = url.partition("://")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        # Connecting a datagram socket sends nothing: it selects the local address. No host has the peer's address.
+        probe.connect(("192.0.2.1", 9))
+        return f"{scheme}://{probe.getsockname()[0]}:{rest.rpartition(':')[2]}"
+    return url
+
+
 def _lines(daemon: Daemon, page: str) -> list[tuple[str, str]]:
     settings = daemon.settings
     lines = [
@@ -319,7 +349,7 @@ def _lines(daemon: Daemon, page: str) -> list[tuple[str, str]]:
         ("token", _token(daemon)),
     ]
     if settings.page and settings.rest:
-        hint = "" if settings.no_auth else "  (works once, for ten minutes; then turnwire login)"
+        hint = "" if settings.no_auth else "  (valid once, for 10 minutes; `turnwire login` makes another)"
         lines.insert(0, ("page", f"{page}{hint}"))
     return lines
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from turnwire.errors import Unauthenticated
+from turnwire.ids import SessionId
 from turnwire.server.access.login import PAGE, PAGE_HEADERS, LinksInMemory, Login, cookie
 from turnwire.server.access.origins import Host
 from turnwire.server.access.token_file import TokenFile
@@ -43,8 +44,30 @@ async def test_a_link_logs_in_once() -> None:
     identity = await rig.tokens.check(await rig.login.redeem(code), "login")
     assert identity is not None
     assert identity.role is Role.OWNER
-    with pytest.raises(Unauthenticated, match="new one"):
+    with pytest.raises(Unauthenticated, match="new link"):
         await rig.login.redeem(code)
+
+
+@pytest.mark.parametrize(
+    ("role", "session_id"), [(Role.OWNER, None), (Role.CONTROLLER, None), (Role.OBSERVER, SessionId("s1"))]
+)
+async def test_token_is_exchanged_for_a_login_with_the_same_rights(
+    role: Role, session_id: SessionId | None
+) -> None:
+    rig = Rig()
+    record, token = await rig.tokens.issue("ann", role, session_id, 3600)
+    secret = await rig.login.redeem(token)
+    identity = await rig.tokens.check(secret, "login")
+    assert identity is not None
+    assert (identity.name, identity.role, identity.session_id) == ("ann", role, session_id)
+    login = await rig.tokens.find(identity.token_id or "")
+    assert login is not None
+    assert login.expires_at == record.expires_at
+    # A login is no token, so it cannot be exchanged again.
+    with pytest.raises(Unauthenticated):
+        await rig.login.redeem(secret)
+    await rig.tokens.revoke(record.id)
+    assert await rig.tokens.check(secret, "login") is None
 
 
 @pytest.mark.parametrize("code", ["", "guess", "\udcff"])

@@ -8,9 +8,9 @@ the cookie has one half, and the page stores the other, its *page key*, in `loca
 by origin. Each request contains both (`Turnwire-Page-Key`, or a subprotocol of a WebSocket); one half is worth
 nothing.
 
-A login link is for one browser of an owner. A share link lets its users watch one session: it is the credential
-itself, so it can be opened any number of times until it expires or is revoked, and everything opened with it ends
-with it.
+A login link is for one browser of an owner. A token can be exchanged for a login with the same rights. A share link
+lets its users watch one session: it is the credential itself, so it can be opened any number of times until it
+expires or is revoked, and everything opened with it ends with it.
 """
 
 from __future__ import annotations
@@ -112,16 +112,16 @@ class Login:
         return code
 
     async def redeem(self, code: str) -> str:
-        """Return the secret of a new login for a code, which can be used only once.
+        """Return the secret of a new login for a code, which can be used only once, or for a token.
 
         Raises:
-            Unauthenticated: The code was used, is too old, or its token was revoked.
+            Unauthenticated: The code was used, is too old, or its token was revoked; or the token is not valid.
             CredentialsNotStored, LimitExceeded: The login was not created. The code can be used again, if possible.
         """
         digest = _digest(code)
         link = await self._links.take(digest)
         if link is None:
-            raise _refused()
+            return await self._exchange(code)
         try:
             lifetime_s = await self._lifetime_s(link.granted_by)
             if lifetime_s <= 0:
@@ -133,6 +133,18 @@ class Login:
             with suppress(CredentialsNotStored):
                 await self._links.put(digest, link)
             raise
+        return secret
+
+    async def _exchange(self, token: str) -> str:
+        """Return the secret of a login with the rights of a token; it ends with the token. Raises as `redeem`."""
+        who = await self._tokens.check(token)
+        if who is None:
+            raise _refused()
+        granted_by = None if who.token_id == OPERATOR_TOKEN_ID else who.token_id
+        lifetime_s = await self._lifetime_s(granted_by)
+        _, secret = await self._tokens.issue(
+            who.name, who.role, who.session_id, lifetime_s, kind="login", granted_by=granted_by
+        )
         return secret
 
     async def leave(self, who: Identity, spare: Running | None = None) -> bool:
@@ -238,7 +250,8 @@ def _digest(code: str) -> bytes:
 
 def _refused() -> Unauthenticated:
     return Unauthenticated(
-        "this link was used or revoked, or is too old; get a new one with `turnwire login`, or from who shared it"
+        "this link has expired or was already used, or this token is not valid; run `turnwire login` for a new"
+        " link, or ask whoever sent it"
     )
 
 
@@ -249,20 +262,23 @@ const place = "turnwire key " + location.pathname.replace(/[^/]*$/, "");
 const headers = {"Content-Type": "application/json"};
 if (localStorage.getItem(place)) headers["Turnwire-Page-Key"] = localStorage.getItem(place);
 history.replaceState(null, "", location.pathname);
-if (!code) say("This page needs a login link. Run turnwire login to get one.");
+const open = async (part, text) => {
+  if ((await fetch("./", {method: "HEAD"})).ok) location.replace("./" + part);
+  else say(text);
+};
+if (!code) open("", "This page needs a login link. Run turnwire login to get one.");
 else fetch("login", {
   method: "POST",
   headers,
   body: JSON.stringify({code}),
 }).then(async reply => {
   if (!reply.ok) {
-    say("This link was used or revoked, or is too old. Run turnwire login, or ask who shared it for a new one.");
+    await open("#/link-expired", "This link has expired or was already used. Run turnwire login for a new one.");
     return;
   }
   const key = reply.headers.get("Turnwire-Page-Key");
   if (key) localStorage.setItem(place, key);
-  if ((await fetch("./", {method: "HEAD"})).ok) location.replace("./");
-  else say("You are logged in. This browser may use the API; /docs shows it.");
+  await open("", "You are logged in. This browser may use the API; /docs shows it.");
 }).catch(() => say("The daemon does not answer. Is it running?"));
 """
 
@@ -270,13 +286,14 @@ PAGE = f"""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark">
 <title>turnwire: login</title>
-<p id="state" role="status">Logging in …</p>
+<p id="state" role="status">Logging in…</p>
 <script>{_SCRIPT}</script>
 </html>
 """.encode()
 """The page of `GET /login`. Its script removes the code from the address bar before anything else; then it opens
-the main page, if there is one.
+the main page, if there is one. A used link opens it as well: the browser may be logged in already.
 """
 
 PAGE_HEADERS = page_headers(

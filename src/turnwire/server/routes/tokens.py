@@ -27,6 +27,7 @@ from turnwire.server.access.login import (
 from turnwire.server.access.middleware import cookie_of
 from turnwire.server.access.origins import Host, parse_host
 from turnwire.server.access.tokens import Kind, Lifetime, Role, TokenName, TokenRecord
+from turnwire.server.access.qr_code import qr_image
 from turnwire.server.endpoint import Call, Endpoint, Reply
 
 
@@ -62,15 +63,17 @@ class TokenList(Struct, frozen=True):
 
 
 class LoginCode(Struct, frozen=True):
-    """The code of a login link."""
+    """The code of a login link or share link, or a token."""
 
     code: str
 
 
-class LoginLink(Struct, frozen=True):
+class LoginLink(Struct, frozen=True, rename="camel"):
     """A link that logs in one browser, once."""
 
     url: str
+    qr_code: str
+    """The link as a QR code: an SVG image in a data URL."""
 
 
 class NewShare(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -116,7 +119,8 @@ async def revoke_token(call: Call) -> Reply:
 
 
 async def make_link(call: Call) -> Reply:
-    return Reply(LoginLink(await call.daemon.login.login_link(_base_url(call), call.who)))
+    link = await call.daemon.login.login_link(_base_url(call), call.who)
+    return Reply(LoginLink(link, qr_image(link)))
 
 
 async def log_in(call: Call) -> Reply:
@@ -282,7 +286,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="POST",
         path="/login",
         act=log_in,
-        summary="Exchange the code of a login link for a cookie and a page key",
+        summary="Exchange the code of a login link, or a token, for a cookie and a page key",
         role=None,
         takes=LoginCode,
         logs_in=True,
