@@ -52,6 +52,6 @@ class Talk:
     async def read_from_the_start(self) -> None:
         """Scroll up until there is nothing older to load: a long conversation is opened at its end."""
         await self.page.wait_for_function(
-            "log => { log.scrollTop = 0; return !log.innerText.includes('Older messages are loading'); }",
+            "log => { log.scrollTop = 0; return !log.innerText.includes('Loading older messages'); }",
             arg=await self.log.element_handle(),
         )

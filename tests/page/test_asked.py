@@ -13,7 +13,7 @@ from tests.page.talk import Talk
 pytestmark = pytest.mark.anyio
 
 VERSIONS = pytest.mark.parametrize("profile", PROFILES)
-QUESTION = "The agent asks you something"
+QUESTION = "The agent has a question"
 NEW, OLD = "def retry():\n    return 3\n", "def retry():\n    return 1\n"
 
 
@@ -35,7 +35,7 @@ async def test_a_permission_is_asked_everywhere_and_answered_once(
             await expect(card(each, "tidy").get_by_role("button", name="reject once")).to_be_visible()
         await card(phone, "tidy").get_by_role("button", name="allow once").click()
         await expect(card(phone, "tidy")).to_contain_text("You answered: allow once")
-        await expect(card(desk, "tidy")).to_contain_text("Answered elsewhere")
+        await expect(card(desk, "tidy")).to_contain_text("You answered elsewhere")
         for each in talks:
             await expect(card(each, "tidy").get_by_role("button", name="allow once")).to_have_count(0)
             await expect(each.said("selected allow_once")).to_have_count(1)
@@ -94,7 +94,7 @@ async def comment_and_send(desk: Talk, phone: Talk) -> None:
     await changes[0].get_by_role("button", name="Comment on line 2", exact=True).click()
     await changes[0].get_by_role("textbox", name="Comment on line 2").fill("why three?")
     await changes[0].get_by_role("button", name="Add comment").click()
-    await expect(desk.form.get_by_role("list", name="Goes with the prompt")).to_contain_text("why three?")
+    await expect(desk.form.get_by_role("list", name="Attached to the prompt")).to_contain_text("why three?")
     await desk.send("see my comment")
     for each in talks:
         for words in ("see my comment", "/project/retry.py:2", "why three?"):

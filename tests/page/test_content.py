@@ -69,7 +69,7 @@ async def test_the_agents_commands_are_offered_while_one_types(browser: Browser,
     async with visiting(browser, house) as visitor:
         talk = Talk(await visitor.session(session_id))
         await talk.field.press_sequentially("/re")
-        offered = talk.page.get_by_role("listbox", name="Commands of the agent")
+        offered = talk.page.get_by_role("listbox", name="Agent commands")
         await expect(offered.get_by_role("option")).to_have_count(1)
         await talk.page.keyboard.press("Enter")
         await expect(talk.field).to_have_value("/review")
@@ -89,7 +89,7 @@ async def test_a_file_goes_with_the_prompt_and_can_be_left_out(browser: Browser,
         async with desk.page.expect_file_chooser() as chooser:
             await desk.form.get_by_role("button", name="Attach files").click()
         await (await chooser.value).set_files(files)
-        parts = desk.form.get_by_role("list", name="Goes with the prompt")
+        parts = desk.form.get_by_role("list", name="Attached to the prompt")
         await expect(parts.get_by_role("listitem")).to_have_count(2)
         await parts.get_by_role("button", name="Do not attach left-out.txt").click()
         await desk.send("read this")
@@ -100,7 +100,7 @@ async def test_a_file_goes_with_the_prompt_and_can_be_left_out(browser: Browser,
             await expect(asked).not_to_contain_text("left-out.txt")
         turn = house.served.ask("GET", f"/session/{session_id}/transcript")["items"][0]
         assert "kestrel" in json.dumps(turn)
-        await expect(phone.form.get_by_role("list", name="Goes with the prompt")).to_have_count(0)
+        await expect(phone.form.get_by_role("list", name="Attached to the prompt")).to_have_count(0)
 
 
 async def test_a_picture_that_is_pasted_is_shown_or_refused_with_the_reason(browser: Browser, house: House) -> None:
@@ -116,7 +116,7 @@ async def test_a_picture_that_is_pasted_is_shown_or_refused_with_the_reason(brow
             }""",
             base64.b64encode(PIXEL).decode(),
         )
-        parts = talk.form.get_by_role("list", name="Goes with the prompt")
+        parts = talk.form.get_by_role("list", name="Attached to the prompt")
         await expect(parts.get_by_text("pixel.png").or_(talk.form.get_by_text("takes no images"))).to_be_visible()
 
 
@@ -169,7 +169,7 @@ async def test_a_file_that_is_dropped_anywhere_goes_with_the_prompt(browser: Bro
         )
         await talk.log.dispatch_event("dragover", {"dataTransfer": dropped})
         await talk.log.dispatch_event("drop", {"dataTransfer": dropped})
-        parts = talk.form.get_by_role("list", name="Goes with the prompt")
+        parts = talk.form.get_by_role("list", name="Attached to the prompt")
         await expect(parts.get_by_role("listitem")).to_contain_text(["heron.txt"])
         await talk.send("hello")
         await talk.has_ended("end_turn")

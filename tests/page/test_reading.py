@@ -38,7 +38,7 @@ async def test_what_is_read_stays_where_it_is_while_more_comes(browser: Browser,
             await expect(talk.log.get_by_text("line 59 of the answer", exact=True)).to_be_in_viewport()
             await talk.log.hover()
             await each.mouse.wheel(0, -900)
-            await expect(each.get_by_role("button", name="Newest")).to_be_visible()
+            await expect(each.get_by_role("button", name="Jump to latest")).to_be_visible()
         seen = [await Talk(each).log.evaluate(FIRST_SEEN) for each in pages]
         before = [await Talk(each).log.evaluate(top_of(words)) for each, words in zip(pages, seen, strict=True)]
         gate.touch()
@@ -47,7 +47,7 @@ async def test_what_is_read_stays_where_it_is_while_more_comes(browser: Browser,
         after = [await Talk(each).log.evaluate(top_of(words)) for each, words in zip(pages, seen, strict=True)]
         assert after == before
         for each in pages:
-            await each.get_by_role("button", name="Newest").click()
+            await each.get_by_role("button", name="Jump to latest").click()
             await expect(Talk(each).said("ko ko ko")).to_be_in_viewport()
         last.touch()
         for each in pages:

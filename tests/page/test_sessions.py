@@ -33,11 +33,10 @@ async def test_a_session_made_at_the_desk_is_listed_on_the_phone_and_does_its_fi
         dialog = desk.get_by_role("dialog", name="New session")
         await dialog.get_by_role("textbox", name="First prompt").fill('say 3 "ko "')
         await dialog.get_by_role("combobox", name="Agent").select_option("v2")
-        await dialog.get_by_role("textbox", name="Title").fill("made at the desk")
         await dialog.get_by_role("button", name="Start and send").click()
         await expect(dialog).to_have_count(0)
         await Talk(desk).has_ended("end_turn")
-        await row(phone, "made at the desk").get_by_role("link").click()
+        await row(phone, 'say 3 "ko "').get_by_role("link").click()
         await expect(Talk(phone).said("ko ko ko")).to_have_count(1)
         await expect(Talk(phone).said("say 3")).to_have_count(1)
 
@@ -107,7 +106,7 @@ async def test_what_agents_ask_is_in_one_inbox_and_leaves_it_when_it_is_answered
     with housed(tmp_path) as house:
         sessions = {name: house.session(profile, title=name) for name, profile in (("one", "v1"), ("two", "v2"))}
         async with both(browser, house, "inbox") as (desk, phone):
-            await expect(desk.get_by_text("Nothing waits for you.")).to_be_visible()
+            await expect(desk.get_by_text("You're all caught up.")).to_be_visible()
             for session_id in sessions.values():
                 house.served.prompt(session_id, "ask tool allow_once,reject_once")
             for each in (desk, phone):
@@ -121,7 +120,7 @@ async def test_what_agents_ask_is_in_one_inbox_and_leaves_it_when_it_is_answered
                 await expect(each.get_by_role("main").get_by_role("link")).to_have_text(["two"])
             await phone.get_by_role("main").get_by_role("button", name="reject once").click()
             for each in (desk, phone):
-                await expect(each.get_by_text("Nothing waits for you.")).to_be_visible()
+                await expect(each.get_by_text("You're all caught up.")).to_be_visible()
             assert (
                 "selected allow_once"
                 in house.served.turn(
@@ -147,10 +146,10 @@ async def test_a_share_link_takes_two_clicks_and_shows_no_controls(browser: Brow
     session_id, gate = house.session(title="shared"), house.gate("shared")
     async with visiting(browser, house) as owner:
         desk = await owner.session(session_id)
-        await desk.get_by_role("button", name="Menu of this session").click()
+        await desk.get_by_role("button", name="Session menu").click()
         await desk.get_by_role("menuitem", name="Share").click()
         dialog = desk.get_by_role("dialog")
-        await dialog.get_by_role("button", name="Make link").click()
+        await dialog.get_by_role("button", name="Create link").click()
         link = await dialog.get_by_role("textbox", name="Link").input_value()
         async with visiting(browser, house, viewport=PHONE, link=link) as guest:
             page = await guest.open()

@@ -1,4 +1,4 @@
-/** The page: outside until the daemon lets it in, then the frame with what its address says. */
+/** The page: the login screen until the daemon accepts the caller, then the frame with the part that the URL names. */
 
 import type { ComponentChildren, ComponentType } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
@@ -32,7 +32,7 @@ function Inside({ daemon }: { readonly daemon: Daemon }) {
   const { sessionId } = daemon.caller;
   const at = route.value;
   useEffect(() => {
-    // Who is let in for one session sees that one, whatever the address says.
+    // A credential for one session shows that session, whatever the URL says.
     if (sessionId !== undefined && !("sessionId" in at && at.sessionId === sessionId)) go({ at: "session", sessionId });
   }, [at, sessionId]);
   return (
@@ -42,12 +42,12 @@ function Inside({ daemon }: { readonly daemon: Daemon }) {
   );
 }
 
-/** What the browser can do for whoever wants it. */
+/** Optional entries of the settings menu. */
 function entries(): MenuEntry[] {
   const isOn = isNotified.value;
   const all: MenuEntry[] = [];
   if (canNotify) {
-    const words = isOn ? "Stop notifications" : "Notify me";
+    const words = isOn ? "Turn off notifications" : "Turn on notifications";
     all.push({ words, icon: "bell", run: () => void setNotified(!isOn) });
   }
   return all.length ? [{ heading: "" }, ...all] : [];
@@ -81,12 +81,12 @@ function Home({ shown: { daemon } }: { readonly shown: Shown }) {
       <h1>New session</h1>
       <NewSessionForm daemon={daemon} />
       <p class="soft small">
-        <kbd>{keysInWords("mod+k", isMac.value)}</kbd> finds sessions and commands, <kbd>?</kbd> lists the keys.
+        <kbd>{keysInWords("mod+k", isMac.value)}</kbd> search and commands · <kbd>?</kbd> shortcuts
       </p>
     </div>
   ) : (
     <div class="empty">
-      <p>Choose a session in the list.</p>
+      <p>Choose a session from the list.</p>
     </div>
   );
 }
@@ -97,11 +97,11 @@ interface InspectorProps {
   readonly turn?: string;
 }
 
-/** Its code comes when somebody wants it: few do. */
+/** The inspector, whose code is loaded on demand. */
 function LazyInspector(props: InspectorProps) {
   const [Inspector, setInspector] = useState<ComponentType<InspectorProps>>();
   useEffect(() => {
     import("./inspector/inspector.js").then((found) => setInspector(() => found.Inspector), tellError);
   }, []);
-  return Inspector ? <Inspector {...props} /> : <p class="empty soft">Loading …</p>;
+  return Inspector ? <Inspector {...props} /> : <p class="empty soft">Loading…</p>;
 }

@@ -58,7 +58,7 @@ test("what is only in the params is found there", () => {
   const asked = askedOf({ requestId: "r", method: "session/request_permission", params });
   assert.deepEqual([asked.title, asked.locations], ["Edit", ["/a:2"]]);
   assert.equal(optionsOf({ requestId: "r", method: "m", params }).length, 4);
-  assert.equal(askedOf({ requestId: "r", method: "m", params: null }).title, "The agent asks for permission");
+  assert.equal(askedOf({ requestId: "r", method: "m", params: null }).title, "The agent needs permission");
 });
 
 test("options that allow come first", () => {
@@ -83,7 +83,7 @@ test("how it ended is told in words", () => {
     outcomeInWords(request(), { end: "answered", here: false, answer: { action: "decline" } }),
     "Answered elsewhere: Declined",
   );
-  assert.equal(outcomeInWords(request(), { end: "withdrawn", here: false }), "The agent withdrew it");
+  assert.equal(outcomeInWords(request(), { end: "withdrawn", here: false }), "Withdrawn by the agent");
   assert.equal(outcomeInWords(request(), { end: "cancelled", here: false, by: "jon" }), "Cancelled by jon");
   assert.ok(wasAllowed(request(), { end: "answered", here: true, answer }));
   assert.ok(

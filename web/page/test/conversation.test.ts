@@ -102,5 +102,5 @@ test("the end of a turn is told in words", () => {
   assert.equal(endOf({ ...turn, cancelledBy: "ann", outcome: { stopReason: "cancelled", ending: "cancelled" } }), "Cancelled by ann");
   assert.equal(endOf({ ...turn, outcome: { stopReason: "cancelled", ending: "removed" } }), "Removed from the queue");
   assert.equal(endOf({ ...turn, outcome: { stopReason: "odd" } }), "Ended: odd");
-  assert.equal(endOf({ ...turn, outcome: { error: { code: "daemon_restarted", message: "m" } } }), "The daemon was restarted");
+  assert.equal(endOf({ ...turn, outcome: { error: { code: "daemon_restarted", message: "m" } } }), "The daemon was restarted during this turn");
 });

@@ -71,15 +71,17 @@ test("every badge has a word, a colour, a shape and a reason, and no two the sam
 });
 
 test("a badge counts where there are several", () => {
-  assert.equal(badgeWords(listed("a", "needs_you", 0, { permissionCount: 1 })), "Needs you");
-  assert.equal(badgeWords(listed("a", "needs_you", 0, { permissionCount: 3 })), "Needs you (3)");
-  assert.equal(badgeWords(listed("a", "background", 0, { backgroundCount: 1, runningChildCount: 1 })), "In background (2)");
-  assert.equal(badgeWords(listed("a", "working", 0, { queuedCount: 4 })), "Working");
+  assert.equal(badgeWords(listed("a", "needs_you", 0, { permissionCount: 1 }), true), "Needs you");
+  assert.equal(badgeWords(listed("a", "needs_you", 0, { permissionCount: 3 }), true), "Needs you (3)");
+  assert.equal(badgeWords(listed("a", "background", 0, { backgroundCount: 1, runningChildCount: 1 }), true), "In background (2)");
+  assert.equal(badgeWords(listed("a", "working", 0, { queuedCount: 4 }), true), "Working");
 });
 
 test("a session without a title is told by its id", () => {
   assert.equal(titleOf({ sessionId: "s_0123456789", title: " Mend it " }), "Mend it");
   assert.equal(titleOf({ sessionId: "s_0123456789" }), "Untitled 012345");
+  assert.equal(titleOf({ sessionId: "s_0123456789", firstPrompt: "List files" }), "List files");
+  assert.equal(titleOf({ sessionId: "s_0123456789", title: "Chores", firstPrompt: "List files" }), "Chores");
   assert.equal(titleOf({ sessionId: "s_0123456789", title: " " }), "Untitled 012345");
 });
 

@@ -1,4 +1,4 @@
-/** What a permission request asks, whichever version of ACP it came in, and what became of it, in words. */
+/** A permission request of any version of ACP in one form, and its outcome in words. */
 
 import type { PermissionMembers, PermissionOption } from "@turnwire/client";
 
@@ -25,23 +25,23 @@ export interface Asked {
   readonly command?: string;
   readonly folder?: string;
   readonly changes: readonly FileChange[];
-  /** What the call shows besides. */
+  /** The call's other text. */
   readonly text: string;
   readonly locations: readonly string[];
-  /** As the agent said it, for what no view here understands. */
+  /** The unmodified input, for tools that no view here understands. */
   readonly rawInput?: unknown;
-  /** Some of it has characters that are shown as marks, because they would hide or turn round others. */
+  /** It contains characters that are shown as marks because they would hide or reverse others. */
   readonly hasMarks: boolean;
 }
 
-/** `before` is what was told of its tool call earlier, which the request's words are added to. */
+/** `before`: the tool call as reported earlier; the request's members are added to it. */
 export function askedOf(request: PermissionMembers, before?: ToolCallItem, terminals?: Terminals): Asked {
   const params = members(request.params);
   const subject = members(request.subject ?? params["subject"]);
-  const told = members(
+  const requested = members(
     request.toolCall ?? params["toolCall"] ?? (subject["type"] === "tool_call" ? subject["toolCall"] : {}),
   );
-  const call: ToldCall = { ...before, ...without(told) };
+  const call: ToldCall = { ...before, ...withoutNulls(requested) };
   const shown = terminalsOf(call, terminals);
   const isCommand = subject["type"] === "command";
   const command =
@@ -57,7 +57,7 @@ export function askedOf(request: PermissionMembers, before?: ToolCallItem, termi
     .join("\n");
   const all = [title, description, command, folder, shownText, locations, changes, call.rawInput, request.options];
   return {
-    title: visible(title) || "The agent asks for permission",
+    title: visible(title) || "The agent needs permission",
     description: visible(description),
     kind: isCommand ? "execute" : (call.kind ?? "other"),
     ...(command && { command: visible(command) }),
@@ -72,11 +72,11 @@ export function askedOf(request: PermissionMembers, before?: ToolCallItem, termi
 
 const ORDER = ["allow_once", "allow_always", "reject_once", "reject_always"];
 
-/** What may be selected: what allows before what rejects, kinds that are not known in between, never first. */
+/** Return the options: those that allow, those of an unknown kind, those that reject. */
 export function optionsOf(request: PermissionMembers): PermissionOption[] {
-  const told = request.options ?? members(request.params)["options"];
-  const options: readonly PermissionOption[] = Array.isArray(told)
-    ? (told as readonly unknown[]).filter(
+  const given = request.options ?? members(request.params)["options"];
+  const options: readonly PermissionOption[] = Array.isArray(given)
+    ? (given as readonly unknown[]).filter(
         (each): each is PermissionOption => text(members(each)["optionId"]) !== "",
       )
     : (request.optionIds ?? []).map((optionId) => ({ optionId }));
@@ -94,17 +94,17 @@ export function optionName(option: PermissionOption): string {
 /** How a request ended. */
 export interface Resolved {
   readonly end: "answered" | "cancelled" | "withdrawn";
-  /** Who answered, by name. */
+  /** Display name of the user who answered. */
   readonly by?: string | undefined;
-  /** It was answered in this page. */
+  /** It was answered in this tab. */
   readonly here: boolean;
-  /** The answer that counts: an `outcome`, or for a form an `action`. */
+  /** The winning answer: an `outcome`, or for a form an `action`. */
   readonly answer?: unknown;
 }
 
 const ACTIONS: Readonly<Record<string, string>> = { accept: "Sent", decline: "Declined", cancel: "Cancelled" };
 
-/** Whether somebody allowed it, so that it can be told by more than words. */
+/** Whether the answer allowed the request. */
 export function wasAllowed(request: PermissionMembers, resolved: Resolved): boolean {
   const { optionId, action } = answered(resolved);
   const kind = optionsOf(request).find((each) => each.optionId === optionId)?.kind ?? "";
@@ -112,13 +112,15 @@ export function wasAllowed(request: PermissionMembers, resolved: Resolved): bool
 }
 
 export function outcomeInWords(request: PermissionMembers, resolved: Resolved): string {
-  if (resolved.end === "withdrawn") return "The agent withdrew it";
+  if (resolved.end === "withdrawn") return "Withdrawn by the agent";
+  const isMe = resolved.here || resolved.by === "You";
   const by = resolved.by ? ` by ${resolved.by}` : "";
-  if (resolved.end === "cancelled") return resolved.here ? "You cancelled it" : `Cancelled${by}`;
+  if (resolved.end === "cancelled") return isMe ? "Cancelled by you" : `Cancelled${by}`;
   const { optionId, action } = answered(resolved);
   const option = optionsOf(request).find((each) => each.optionId === optionId);
   const words = option ? optionName(option) : (ACTIONS[action] ?? optionId ?? "");
-  return (resolved.here ? "You answered" : `Answered elsewhere${by}`) + (words === "" ? "" : `: ${words}`);
+  const who = resolved.here ? "You answered" : isMe ? "You answered elsewhere" : `Answered elsewhere${by}`;
+  return who + (words === "" ? "" : `: ${words}`);
 }
 
 function answered(resolved: Resolved): { readonly optionId: string | undefined; readonly action: string } {
@@ -128,12 +130,12 @@ function answered(resolved: Resolved): { readonly optionId: string | undefined; 
   return { optionId: typeof optionId === "string" ? optionId : undefined, action: text(answer["action"]) };
 }
 
-/** In any text of a value. */
+/** Whether any text in a value contains such characters. */
 function isMarkedIn(value: unknown): boolean {
   if (typeof value === "string") return isMarked(value);
   return typeof value === "object" && value !== null && Object.values(value).some(isMarkedIn);
 }
 
-function without(told: Members): ToldCall {
-  return Object.fromEntries(Object.entries(told).filter(([, value]) => value !== null)) as ToldCall;
+function withoutNulls(given: Members): ToldCall {
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null)) as ToldCall;
 }

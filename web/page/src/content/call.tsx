@@ -1,4 +1,4 @@
-/** A tool call: what it is, how it stands, what it shows. */
+/** A tool call: its title, its state and its content. */
 
 import type { ContentBlock, ToolCallContent } from "@turnwire/client";
 import { type ComponentChildren } from "preact";
@@ -32,19 +32,23 @@ import {
 } from "./tool.js";
 import { visible } from "./visible.js";
 
-/** How diffs are shown and commented; the caller keeps it. */
+/** The layout and comments of diffs, stored by the caller. */
 export type DiffUse = Omit<DiffProps, "change">;
 
 export interface ToolCallCardProps {
   readonly item: ToolCallItem;
   readonly terminals?: Terminals;
-  /** Milliseconds that it took, if they are known. */
+  /** Who answered its permission request, in words. */
+  readonly answer?: string | undefined;
+  /** False if that answer rejected it. */
+  readonly isAllowed?: boolean;
+  /** Duration in milliseconds, if known. */
   readonly duration?: number;
-  /** What the reader chose, if it is kept by the caller: it outlives the card. */
+  /** Whether the reader opened or closed it, if the caller stores that. */
   readonly open?: boolean | undefined;
   readonly onOpen?: (open: boolean) => void;
   readonly diffs?: DiffUse;
-  /** What was said and done inside of it. */
+  /** Items nested in the call. */
   readonly children?: ComponentChildren;
 }
 
@@ -57,13 +61,15 @@ export function ToolCallCard(props: ToolCallCardProps) {
 }
 
 function Card(props: ToolCallCardProps) {
-  const { item, terminals, duration } = props;
+  const { item, terminals, duration, answer, isAllowed = true } = props;
   const [chosen, choose] = useState<boolean>();
   const shown = terminalsOf(item, terminals);
   const exit = exitOf(item, shown);
-  const state = stateOf(item, exit);
+  const told = stateOf(item, exit);
+  // Agents report a rejected call as failed, with a text for their model.
+  const state = !isAllowed && told === "failed" ? "not allowed" : told;
   const changes = useMemo(() => changesOf(item), [item.content, item.rawInput]);
-  const isOpen = props.open ?? chosen ?? (state !== "completed" || changes.length > 0);
+  const isOpen = props.open ?? chosen ?? ((state !== "completed" && state !== "not allowed") || changes.length > 0);
   const toggle = (): void => {
     choose(!isOpen);
     props.onOpen?.(!isOpen);
@@ -77,6 +83,7 @@ function Card(props: ToolCallCardProps) {
         </span>
         {!isOpen && <Counts changes={changes} />}
         {item.after !== undefined && <LateMark />}
+        {answer !== undefined && <span class="call-answer soft">{answer}</span>}
         <span class="call-state" aria-live="polite">
           <span class={state === "completed" || state === "running" ? "unseen" : ""}>{WORDS[state]}</span>
           {exit !== "" && <span>{exit}</span>}
@@ -89,7 +96,9 @@ function Card(props: ToolCallCardProps) {
   );
 }
 
-const WORDS: Readonly<Record<ToolState, string>> = {
+type ShownState = ToolState | "not allowed";
+
+const WORDS: Readonly<Record<ShownState, string>> = {
   pending: "waiting",
   running: "running",
   paused: "paused",
@@ -97,6 +106,7 @@ const WORDS: Readonly<Record<ToolState, string>> = {
   failed: "failed",
   cancelled: "cancelled",
   "left open": "never finished",
+  "not allowed": "not allowed",
 };
 
 function Counts({ changes }: { readonly changes: readonly FileChange[] }) {
@@ -114,7 +124,7 @@ function Counts({ changes }: { readonly changes: readonly FileChange[] }) {
 interface CallBodyProps extends ToolCallCardProps {
   readonly shown: readonly TerminalItem[];
   readonly changes: readonly FileChange[];
-  readonly state: ToolState;
+  readonly state: ShownState;
 }
 
 function CallBody({ item, terminals, shown, changes, state, diffs, children }: CallBodyProps) {
@@ -134,7 +144,7 @@ function CallBody({ item, terminals, shown, changes, state, diffs, children }: C
           content={each}
           terminals={terminals}
           isRun={isRun}
-          isLive={isAtWork(state)}
+          isLive={state !== "not allowed" && isAtWork(state)}
           diffs={diffs}
         />
       ))}
@@ -151,7 +161,7 @@ function CallBody({ item, terminals, shown, changes, state, diffs, children }: C
   );
 }
 
-/** A command that is run, or asked to be. */
+/** A command that runs or waits for permission. */
 export function Command({ command, folder }: { readonly command: string; readonly folder?: string | undefined }) {
   return (
     <div class="command">
@@ -193,12 +203,12 @@ function CallContent({ content, terminals, isRun, isLive, diffs }: CallContentPr
   const block = content.type === "content" ? (content.content as ContentBlock | undefined) : undefined;
   if (block === undefined)
     return <JsonView label={`Content of the kind ${content.type as string}`} value={content} />;
-  // What a command wrote is no markdown, though some agents put a fence around it.
+  // The output of a command is not Markdown, although some agents put a fence around it.
   if (block.type === "text" && isRun) return <TerminalOutput output={unfenced(block.text)} />;
   return <ContentBlockView block={block} streaming={isLive} />;
 }
 
-/** Made once: comparing texts is the most that a card does. */
+/** Memoized: comparing texts is the most expensive part of a card. */
 function ShownDiff({ told, diffs }: { readonly told: ToldDiff; readonly diffs: DiffUse | undefined }) {
   const changes = useMemo(() => fileChanges(told), [told]);
   return (

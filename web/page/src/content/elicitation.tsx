@@ -1,4 +1,4 @@
-/** A form of the agent, or an address that it wants opened. */
+/** A form of the agent, or a URL that it asks the user to open. */
 
 import type { PermissionMembers } from "@turnwire/client";
 import { type AriaAttributes, type ComponentChildren, type TargetedEvent } from "preact";
@@ -18,7 +18,7 @@ import {
 } from "./form.js";
 import { JsonView } from "./json.js";
 import { Markdown } from "./markdown.js";
-import { RequestCard, useSending } from "./permission.js";
+import { RequestCard, WAITING, useSending } from "./permission.js";
 import { visible } from "./visible.js";
 
 export type FormAnswer =
@@ -28,7 +28,6 @@ export type FormAnswer =
 export interface FormCardProps {
   readonly request: PermissionMembers;
   readonly mayAnswer: boolean;
-  readonly answerers?: string;
   readonly resolved?: Resolved | undefined;
   readonly onAnswer: (answer: FormAnswer) => Promise<unknown> | void;
   readonly children?: ComponentChildren;
@@ -40,13 +39,13 @@ export function FormCard(props: FormCardProps) {
   const [isSending, send] = useSending();
   const answer = (given: FormAnswer): void => send(() => props.onAnswer(given));
   const isOpen = mayAnswer && resolved === undefined;
-  const title = asked.mode === "form" && asked.title !== "" ? asked.title : "The agent asks you something";
+  const title = asked.mode === "form" && asked.title !== "" ? asked.title : "The agent has a question";
   return (
     <RequestCard request={request} resolved={resolved} kind="think" title={title} head={props.children}>
       {asked.message !== "" && <Markdown text={visible(asked.message)} />}
       {isOpen && <Asked asked={asked} request={request} isSending={isSending} answer={answer} />}
       {!mayAnswer && resolved === undefined && (
-        <p class="soft small">Waiting for {props.answerers ?? "somebody who may answer"}.</p>
+        <p class="soft small">{WAITING}</p>
       )}
     </RequestCard>
   );
@@ -64,14 +63,14 @@ function Asked({ asked, ...rest }: AskedProps<Elicitation>) {
   if (asked.mode === "url") return <Address {...rest} asked={asked} />;
   return (
     <>
-      <p class="soft small">This page does not know this kind of request.</p>
-      <JsonView label="All that the agent asks" value={rest.request.params} />
+      <p class="soft small">This page cannot show this kind of request.</p>
+      <JsonView label="Full request" value={rest.request.params} />
       <Ways {...rest} />
     </>
   );
 }
 
-/** The ways out that every request has. */
+/** The buttons that every request has. */
 function Ways({
   isSending,
   answer,
@@ -96,8 +95,8 @@ function Address({ asked, isSending, answer }: AskedProps<Extract<Elicitation, {
       <p class="url mono">{asked.url}</p>
       <p class="soft small">
         {asked.host === undefined
-          ? "This is no address of the web, so it cannot be opened from here."
-          : `It opens ${asked.host} in another tab. Go there only if you trust it and expected this.`}
+          ? "This is not a web address, so it cannot be opened here."
+          : `Opens ${asked.host} in a new tab. Continue only if you trust it and expected this.`}
       </p>
       <Ways isSending={isSending} answer={answer}>
         {asked.host !== undefined && (
@@ -125,7 +124,7 @@ function Fields({ asked, isSending, answer }: AskedProps<Extract<Elicitation, { 
   const [problems, setProblems] = useState<Readonly<Record<string, string>>>({});
   const change = (field: Field, value: Value): void => {
     setValues({ ...values, [field.name]: value });
-    // What was wrong is right as soon as it is; what is half typed is not wrong yet.
+    // Remove a problem as soon as it is solved, but report none while the user is still typing.
     if (problemOf(field, value) === undefined) setProblems(omitted(problems, field.name));
   };
   const check = (field: Field): void => {
@@ -179,7 +178,7 @@ interface FieldViewProps {
   readonly onLeave: () => void;
 }
 
-/** Choices up to so many are all shown. */
+/** Up to this many choices are shown as radio buttons, more as a list. */
 const FEW = 6;
 
 function FieldView(props: FieldViewProps) {

@@ -1,18 +1,18 @@
-/** Small marks: that something came late, how much of the context is used. */
+/** Small marks: a late update, the use of the context. */
 
 import { costInWords, tokensInWords } from "./amounts.js";
 
-/** It came after the end of its turn. */
+/** Marks an update that arrived after the end of its turn. */
 export function LateMark() {
   return (
-    <span class="badge warn late" title="It came after the end of its turn">
+    <span class="badge warn late" title="Arrived after the end of its turn">
       late
     </span>
   );
 }
 
 export interface UsageMeterProps {
-  /** Tokens in the agent's context, and how many fit. */
+  /** Tokens in the agent's context, and its size. */
   readonly used: number;
   readonly size: number;
   readonly cost?: { readonly amount: number; readonly currency: string } | null | undefined;
@@ -32,12 +32,12 @@ export function UsageMeter({ used, size, cost }: UsageMeterProps) {
         aria-valuemax={size}
         aria-valuenow={used}
         aria-valuetext={words}
-        title={`${words} of the context are used`}
+        title={`${words} of context used`}
       >
         <span style={{ width: `${share * 100}%` }} />
       </span>
       <span class="usage-words" aria-hidden="true">
-        {Math.floor(share * 100)}%
+        Context {Math.floor(share * 100)}%
       </span>
       {cost && <span class="usage-words">{costInWords(cost.amount, cost.currency)}</span>}
     </span>

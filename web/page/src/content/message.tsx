@@ -1,4 +1,4 @@
-/** What somebody said: a user, the agent, the agent to itself. Also what is neither said nor done. */
+/** Messages of users and the agent, thoughts, compactions, and updates of an unknown kind. */
 
 import type { ContentBlock } from "@turnwire/client";
 import { type ComponentChildren } from "preact";
@@ -32,11 +32,11 @@ function Content({ content, streaming, showsTags = false }: ContentProps) {
 
 export interface MessageViewProps {
   readonly item: MessageItem;
-  /** More of it will come. */
+  /** More chunks will follow. */
   readonly streaming?: boolean;
-  /** Who said it, if that is to be shown; without it the author of the item. */
+  /** Display name of the author; by default the author of the item. */
   readonly author?: string;
-  /** Beside the author: time, buttons. */
+  /** Shown next to the author: time, buttons. */
   readonly children?: ComponentChildren;
 }
 
@@ -45,7 +45,7 @@ export function MessageView({ item, streaming = false, author = item.author, chi
   const isLate = item.after !== undefined;
   const hasHead = isLate || children !== undefined || (isUser && author !== undefined);
   return (
-    <article class={`message ${item.role}`} aria-label={isUser ? `${author ?? "User"} said` : "Agent said"}>
+    <article class={`message ${item.role}`} aria-label={isUser ? `Message from ${author ?? "user"}` : "Message from the agent"}>
       {hasHead && (
         <header class="message-head">
           {author !== undefined && <span class="author">{author}</span>}
@@ -55,7 +55,7 @@ export function MessageView({ item, streaming = false, author = item.author, chi
       )}
       <Content content={item.content ?? []} streaming={streaming} showsTags={isUser} />
       {item.inTime !== undefined && (
-        <Folded summary="As it was at the end of the turn" class="in-time">
+        <Folded summary="Text at the end of the turn" class="in-time">
           {() => <Content content={item.inTime!} streaming={false} />}
         </Folded>
       )}
@@ -91,10 +91,10 @@ export function ThoughtView({ item, streaming = false, open, onOpen }: ThoughtVi
   );
 }
 
-/** One line of it: the newest while it goes on, the first one afterwards. */
+/** Return one line of a thought: the newest while it is streamed, the first one afterwards. */
 function lineOf(content: readonly ContentBlock[], isLive: boolean): string {
   const texts = content.flatMap((each) => (each.type === "text" ? [each.text] : []));
-  // Only the ends are looked at: a thought may be long, and it grows.
+  // Read only the ends: a thought may be long, and it grows.
   const lines = (isLive ? (texts.at(-1) ?? "").slice(-400) : (texts[0] ?? "").slice(0, 400))
     .split("\n")
     .filter((each) => each.trim());
@@ -102,10 +102,10 @@ function lineOf(content: readonly ContentBlock[], isLive: boolean): string {
 }
 
 const COMPACTIONS: Readonly<Record<string, string>> = {
-  in_progress: "The agent is shortening its memory of the conversation",
-  completed: "The agent shortened its memory of the conversation",
-  failed: "The agent could not shorten its memory of the conversation",
-  cancelled: "The agent did not go on shortening its memory of the conversation",
+  in_progress: "Compacting the conversation",
+  completed: "Conversation compacted",
+  failed: "Compacting the conversation failed",
+  cancelled: "Compacting the conversation was cancelled",
 };
 
 export function CompactionView({ item }: { readonly item: CompactionItem }) {
@@ -125,7 +125,7 @@ export function CompactionView({ item }: { readonly item: CompactionItem }) {
   );
 }
 
-/** Something that the agent told and that no view here understands. It is not hidden. */
+/** An update of an unknown kind. It is shown rather than hidden. */
 export function UnknownView({ item }: { readonly item: UnknownItem }) {
-  return <JsonView label={`The agent told something of the kind ${item.kind}`} value={item.update} />;
+  return <JsonView label={`Update of unknown kind ${item.kind}`} value={item.update} />;
 }

@@ -1,4 +1,4 @@
-/** A permission request: what the agent wants to do, its options, and who answered. */
+/** The card of a permission request: its subject, its options, and the answer. */
 
 import type { PermissionMembers, PermissionOption } from "@turnwire/client";
 import { type ComponentChildren } from "preact";
@@ -16,17 +16,15 @@ import { visible } from "./visible.js";
 
 export interface PermissionCardProps {
   readonly request: PermissionMembers;
-  /** What was told of its tool call before. */
+  /** Its tool call, as reported before. */
   readonly call?: ToolCallItem | undefined;
   readonly terminals?: Terminals;
   readonly mayAnswer: boolean;
-  /** Who can answer, for somebody who may not. */
-  readonly answerers?: string;
   readonly resolved?: Resolved | undefined;
-  /** While what it gives is under way, nothing else can be answered. */
+  /** No second answer can be given until the promise settles. */
   readonly onAnswer: (optionId: string) => Promise<unknown> | void;
   readonly diffs?: DiffUse;
-  /** Beside the title, such as the session that asks. */
+  /** Shown next to the title, such as the session. */
   readonly children?: ComponentChildren;
 }
 
@@ -40,7 +38,7 @@ export function PermissionCard(props: PermissionCardProps) {
     if (canAnswer && !isSending) send(() => onAnswer(option.optionId));
   };
   const press = (event: KeyboardEvent): void => {
-    const option = isShortcut(event) ? options[Number(event.key) - 1] : undefined;
+    const option = isNumberKey(event) && !isInField(event) ? options[Number(event.key) - 1] : undefined;
     if (option === undefined || !canAnswer) return;
     event.preventDefault();
     answer(option);
@@ -50,8 +48,13 @@ export function PermissionCard(props: PermissionCardProps) {
       request={request}
       resolved={resolved}
       kind={asked.kind}
-      title={asked.title}
-      head={props.children}
+      title={titleOf(asked)}
+      head={
+        <>
+          <span class="badge warn">Permission</span>
+          {props.children}
+        </>
+      }
       onKeyDown={press}
     >
       <Guard value={request.params}>
@@ -68,23 +71,41 @@ export function PermissionCard(props: PermissionCardProps) {
               aria-keyshortcuts={index < 9 ? String(index + 1) : undefined}
               onClick={() => answer(each)}
             >
-              {optionName(each)}
+              <OptionName option={each} />
               {index < 9 && <kbd aria-hidden="true">{index + 1}</kbd>}
             </button>
           ))}
         </div>
       )}
       {!mayAnswer && resolved === undefined && (
-        <p class="soft small">Waiting for {props.answerers ?? "somebody who may answer"}.</p>
+        <p class="soft small">{WAITING}</p>
       )}
     </RequestCard>
   );
 }
 
-/** A number alone, and not one that is typed into a field. */
-function isShortcut(event: KeyboardEvent): boolean {
-  const isField = event.target instanceof Element && event.target.closest("input, textarea, select") !== null;
-  return /^[1-9]$/.test(event.key) && !isField && !event.ctrlKey && !event.metaKey && !event.altKey;
+export const WAITING = "Waiting for someone with permission to answer.";
+
+/** Return the card's title. A title that only repeats the command becomes a question. */
+function titleOf({ title, command }: Asked): string {
+  const bare = title.replace(/`/g, "").replace(/^run:? /i, "").trim();
+  return command !== undefined && bare === command.trim() ? "Run this command?" : title;
+}
+
+/** The name of an option; parts between backticks are code. */
+function OptionName({ option }: { readonly option: PermissionOption }) {
+  const parts = optionName(option).split("`");
+  if (parts.length % 2 === 0) return <>{optionName(option)}</>;
+  return <span>{parts.map((each, index) => (index % 2 === 1 ? <code key={index}>{each}</code> : each))}</span>;
+}
+
+/** Whether a key event is a digit from 1 to 9 without modifiers. */
+export function isNumberKey(event: KeyboardEvent): boolean {
+  return /^[1-9]$/.test(event.key) && !event.ctrlKey && !event.metaKey && !event.altKey;
+}
+
+function isInField({ target }: KeyboardEvent): boolean {
+  return target instanceof Element && target.closest("input, textarea, select") !== null;
 }
 
 function tone({ kind = "" }: PermissionOption): string {
@@ -92,15 +113,14 @@ function tone({ kind = "" }: PermissionOption): string {
   return kind.startsWith("reject") ? "danger" : "";
 }
 
-/** Sends one answer; says whether one is under way or delivered. */
+/** Return whether an answer is being sent or was delivered, and a function that sends one. */
 export function useSending(): [boolean, (send: () => Promise<unknown> | void) => void] {
   const [isSending, setSending] = useState(false);
   const start = (send: () => Promise<unknown> | void): void => {
     const under = send();
     if (under === undefined) return;
     setSending(true);
-    // Once it is delivered, the request will be told to be over. What went wrong the caller tells; here it can be
-    // tried again.
+    // After a delivery the daemon closes the request. After an error, which the caller shows, it can be answered again.
     under.then(undefined, () => setSending(false));
   };
   return [isSending, start];
@@ -112,8 +132,8 @@ function AskedView({ asked, diffs }: { readonly asked: Asked; readonly diffs: Di
     <>
       {asked.hasMarks && (
         <p class="marks-warning" role="note">
-          This request has invisible characters, or some that turn text round. They are shown as marks such as
-          ⟨U+202E⟩.
+          This request contains invisible characters or characters that reverse text. They are shown as marks such
+          as ⟨U+202E⟩.
         </p>
       )}
       {asked.description !== "" && <Markdown text={asked.description} />}
@@ -130,13 +150,13 @@ function AskedView({ asked, diffs }: { readonly asked: Asked; readonly diffs: Di
       )}
       {asked.text !== "" && asked.text !== asked.command && <Markdown text={asked.text} />}
       {asked.rawInput !== undefined && (
-        <JsonView label="All that it is given" value={asked.rawInput} open={!isShown} />
+        <JsonView label="Full input" value={asked.rawInput} open={!isShown} />
       )}
     </>
   );
 }
 
-// -- what forms have, too -------------------------------------------------------------------------------------
+// -- shared with forms ----------------------------------------------------------------------------------------
 
 interface RequestCardProps {
   readonly request: PermissionMembers;
@@ -148,14 +168,14 @@ interface RequestCardProps {
   readonly onKeyDown?: (event: KeyboardEvent) => void;
 }
 
-/** A request of the agent with its title, and with its outcome once it has one. */
+/** A request of the agent with its title and, once closed, its outcome. */
 export function RequestCard({ request, resolved, kind, title, head, children, onKeyDown }: RequestCardProps) {
   const id = useId();
   const card = useRef<HTMLElement>(null);
   const isOver = resolved !== undefined;
   const hasFocus = useRef(false);
   useEffect(() => {
-    // The button that had the focus is gone; who works by keyboard stays here.
+    // The button that had the focus is gone. Keep the focus here for keyboard users.
     const isNowhere = document.activeElement === null || document.activeElement === document.body;
     if (isOver && hasFocus.current && isNowhere) card.current?.focus({ preventScroll: true });
   }, [isOver]);

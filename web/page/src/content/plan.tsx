@@ -1,4 +1,4 @@
-/** The agent's plan: what is done, what it works at, what is left. */
+/** The agent's plan with the state of each step. */
 
 import type { PlanEntry } from "@turnwire/client";
 
@@ -8,7 +8,7 @@ import { Markdown } from "./markdown.js";
 import { members, text } from "./told.js";
 
 export interface PlanViewProps {
-  /** As the agent told it: `entries`, or in v2 also a `content` in markdown, or the `uri` of a file. */
+  /** As the agent reported it: `entries`, or in v2 also Markdown `content`, or the `uri` of a file. */
   readonly plan: unknown;
   readonly title?: string;
 }
@@ -46,7 +46,7 @@ export function PlanView({ plan, title = "Plan" }: PlanViewProps) {
       {content !== "" && <Markdown text={content} />}
       {uri !== "" && <p class="address">{uri}</p>}
       {entries === undefined && content === "" && uri === "" && (
-        <JsonView label="As the agent told it" value={plan} />
+        <JsonView label="Plan as the agent reported it" value={plan} />
       )}
     </section>
   );

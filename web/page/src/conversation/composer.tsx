@@ -1,6 +1,6 @@
 /**
- * Where a prompt is written: text, commands, files, comments on lines. What was sent is cleared when the daemon has
- * accepted it, and appears in the conversation by its event; what was refused stays here.
+ * The prompt field, with commands, files and comments on lines. The field is cleared when the daemon has accepted the
+ * prompt, which then appears in the conversation by its event. A rejected prompt stays in the field.
  */
 
 import { type Signal, useSignal } from "@preact/signals";
@@ -10,6 +10,9 @@ import { useEffect, useRef } from "preact/hooks";
 import { bytesInWords } from "../content/block.js";
 import type { LineComment } from "../content/diff.js";
 import { Icon } from "../frame/icon.js";
+import { type MenuEntry, toggleMenu } from "../frame/menu.js";
+import { isAway } from "../frame/link_mark.js";
+import { wordsOf } from "../frame/toasts.js";
 import { type Attachment, type Takes, attach } from "./attachments.js";
 import { promptOf } from "./line_comments.js";
 import { LIST_ID, SlashCommands, chosen, fitting, optionId } from "./slash_commands.js";
@@ -20,11 +23,23 @@ export interface ComposerProps {
   readonly takes: Takes;
   readonly isBusy: boolean;
   readonly comments: Signal<readonly LineComment[]>;
-  readonly send: (content: readonly ContentBlock[], whenBusy: WhenBusy | undefined) => Promise<string | undefined>;
+  /** Send a prompt. The result is a note for the user, if there is one. `signal` gives up waiting for the daemon. */
+  readonly send: (
+    content: readonly ContentBlock[],
+    whenBusy: WhenBusy | undefined,
+    signal: AbortSignal,
+  ) => Promise<string | undefined>;
   readonly stop: () => void;
 }
 
-/** What is typed and not sent, by session: it outlives a look at another session, and a reload. */
+/** The session whose composer takes the focus when it is shown: the one that was created last. */
+let focusedNext: string | undefined;
+
+export function focusComposerOf(sessionId: string): void {
+  focusedNext = sessionId;
+}
+
+/** The key of a session's draft, which survives a reload and a visit to another session. */
 function draftKey(sessionId: string): string {
   return `draft ${sessionId}`;
 }
@@ -35,17 +50,18 @@ export function Composer(props: ComposerProps) {
   const files = useSignal<readonly Attachment[]>([]);
   const trouble = useSignal("");
   const isSending = useSignal(false);
+  const sending = useRef<AbortController>(undefined);
   const isOver = useSignal(false);
   const at = useSignal(0);
-  /** Escape puts the list of commands away until the text changes. */
-  const isPutAway = useSignal(false);
+  /** Escape hides the list of commands until the text changes. */
+  const isHidden = useSignal(false);
   const field = useRef<HTMLTextAreaElement>(null);
   const picker = useRef<HTMLInputElement>(null);
 
   const write = (words: string) => {
     text.value = words;
     at.value = 0;
-    isPutAway.value = false;
+    isHidden.value = false;
     if (words) sessionStorage.setItem(draftKey(sessionId), words);
     else sessionStorage.removeItem(draftKey(sessionId));
   };
@@ -63,21 +79,28 @@ export function Composer(props: ComposerProps) {
     trouble.value = "";
     const content: ContentBlock[] = files.value.map((each) => each.block);
     if (words) content.push({ type: "text", text: words });
+    sending.current = new AbortController();
     try {
-      const note = await send(content, whenBusy);
+      const note = await send(content, whenBusy, sending.current.signal);
       write("");
       files.value = [];
       comments.value = [];
       trouble.value = note ?? "";
     } catch (error) {
-      trouble.value = error instanceof Error ? error.message : String(error);
+      if (!sending.current.signal.aborted) trouble.value = wordsOf(error);
     } finally {
       isSending.value = false;
       field.current?.focus();
     }
   };
 
-  // Dropping beside the field is meant for it too; without this the browser would leave the page for the file.
+  useEffect(() => {
+    if (focusedNext !== sessionId) return;
+    focusedNext = undefined;
+    field.current?.focus();
+  }, []);
+  useEffect(() => () => sending.current?.abort(), []);
+  // A file dropped anywhere is attached; without this the browser would leave the page and open the file.
   useEffect(() => {
     const over = (event: DragEvent) => {
       if (!event.dataTransfer?.types.includes("Files")) return;
@@ -103,12 +126,17 @@ export function Composer(props: ComposerProps) {
     };
   }, [takes]);
 
-  const offered = isPutAway.value ? [] : fitting(text.value, commands);
+  const offered = isHidden.value ? [] : fitting(text.value, commands);
   const choose = (command: AvailableCommand) => {
     write(chosen(command));
-    isPutAway.value = true;
+    isHidden.value = true;
     field.current?.focus();
   };
+  const isEmpty = !text.value.trim() && files.value.length === 0 && comments.value.length === 0;
+  const waysToSend = (): MenuEntry[] => [
+    { words: "Queue: send when this turn ends", icon: "plus", run: () => void submit() },
+    { words: "Steer: put it into this turn (Ctrl+Enter)", icon: "up", run: () => void submit("steer") },
+  ];
   const isTouch = matchMedia("(pointer: coarse)").matches;
 
   return (
@@ -127,7 +155,7 @@ export function Composer(props: ComposerProps) {
           ref={field}
           class="composer-field"
           rows={1}
-          placeholder={isBusy ? "Ask for what comes next" : "Ask the agent"}
+          placeholder={isBusy ? "Queue a follow-up" : "Ask the agent"}
           aria-label="Prompt"
           aria-autocomplete="list"
           aria-controls={offered.length ? LIST_ID : undefined}
@@ -141,7 +169,7 @@ export function Composer(props: ComposerProps) {
           }}
           onKeyDown={(event) => {
             if (event.isComposing) return;
-            if (offered.length && takeKey(event, offered, at, choose, isPutAway)) return;
+            if (offered.length && moveInList(event, offered, at, choose, isHidden)) return;
             if (event.key !== "Enter" || event.shiftKey || (isTouch && !event.ctrlKey)) return;
             event.preventDefault();
             void submit(isBusy && (event.ctrlKey || event.metaKey) ? "steer" : undefined);
@@ -167,28 +195,41 @@ export function Composer(props: ComposerProps) {
           <Icon name="attach" />
         </button>
         {isBusy ? (
-          <>
-            <button
-              class="button"
-              type="button"
-              title="Put this into the running turn, if the agent takes it (Ctrl+Enter)"
-              disabled={isSending.value}
-              onClick={() => void submit("steer")}
-            >
-              Steer
-            </button>
-            <button class="button danger" type="button" onClick={stop}>
-              Stop
-            </button>
-          </>
+          <button
+            class={isEmpty ? "button primary" : "icon-button"}
+            type="button"
+            aria-label="Stop"
+            title="Stop the turn"
+            onClick={stop}
+          >
+            <Icon name="stop" />
+            {isEmpty ? "Stop" : null}
+          </button>
         ) : null}
-        <button class="button primary" type="submit" disabled={isSending.value}>
-          {isBusy ? "Queue" : "Send"}
-        </button>
+        {isBusy && isEmpty ? null : (
+          <button class="button primary" type="submit" disabled={isSending.value}>
+            {isSending.value ? "Sending…" : isBusy ? "Queue" : "Send"}
+          </button>
+        )}
+        {isBusy && !isEmpty ? (
+          <button
+            class="icon-button"
+            type="button"
+            aria-label="More ways to send"
+            title="More ways to send"
+            aria-haspopup="menu"
+            aria-expanded="false"
+            disabled={isSending.value}
+            onClick={(event) => toggleMenu(event.currentTarget, waysToSend())}
+          >
+            <Icon name="dots" />
+          </button>
+        ) : null}
       </div>
       <p class="unseen" role="status">
-        {offered.length ? `${offered.length} commands fit` : ""}
+        {offered.length ? `${offered.length} ${offered.length === 1 ? "command matches" : "commands match"}` : ""}
       </p>
+      <Delivery isSending={isSending.value} cancel={() => sending.current?.abort()} />
       <p class="trouble small" role="status">
         {trouble}
       </p>
@@ -196,18 +237,31 @@ export function Composer(props: ComposerProps) {
   );
 }
 
-/** Keys that move in the list of commands. Gives whether it was one. */
-function takeKey(
+/** What happens to a prompt that is sent while the daemon is away. */
+function Delivery({ isSending, cancel }: { readonly isSending: boolean; readonly cancel: () => void }) {
+  if (!isSending || !isAway.value) return null;
+  return (
+    <p class="delivery small" role="status">
+      <span>The daemon is away. Your prompt is sent as soon as it is back.</span>
+      <button class="button plain small" type="button" onClick={cancel}>
+        Don't send
+      </button>
+    </p>
+  );
+}
+
+/** Handle a key that moves in the list of commands. Return whether it was one. */
+function moveInList(
   event: KeyboardEvent,
   offered: readonly AvailableCommand[],
   at: Signal<number>,
   choose: (command: AvailableCommand) => void,
-  isPutAway: Signal<boolean>,
+  isHidden: Signal<boolean>,
 ): boolean {
   const command = offered[at.value];
   if (event.key === "ArrowDown") at.value = (at.value + 1) % offered.length;
   else if (event.key === "ArrowUp") at.value = (at.value + offered.length - 1) % offered.length;
-  else if (event.key === "Escape") isPutAway.value = true;
+  else if (event.key === "Escape") isHidden.value = true;
   else if ((event.key === "Tab" || (event.key === "Enter" && !event.shiftKey)) && command) choose(command);
   else return false;
   event.preventDefault();
@@ -215,7 +269,7 @@ function takeKey(
   return true;
 }
 
-/** What goes with the text: files, and comments on lines. */
+/** The files and line comments of the prompt. */
 function Parts({
   files,
   comments,
@@ -225,15 +279,15 @@ function Parts({
 }) {
   if (files.value.length === 0 && comments.value.length === 0) return null;
   return (
-    <ul class="parts" aria-label="Goes with the prompt">
+    <ul class="parts" aria-label="Attached to the prompt">
       {files.value.map((each) => (
         <li key={each.id}>
           {each.block.type === "image" ? (
             <img alt="" src={`data:${each.block.mimeType};base64,${each.block.data}`} />
           ) : null}
           <span class="part-name">{each.name}</span> <span class="soft small">{bytesInWords(each.bytes)}</span>
-          <Away
-            label={`Do not attach ${each.name}`}
+          <RemoveButton
+            label={`Remove ${each.name}`}
             act={() => (files.value = files.value.filter((other) => other !== each))}
           />
         </li>
@@ -244,8 +298,8 @@ function Parts({
             {each.path.split("/").at(-1)}:{each.line}
           </span>{" "}
           <span class="part-name">{each.comment}</span>
-          <Away
-            label="Drop this comment"
+          <RemoveButton
+            label="Remove this comment"
             act={() => (comments.value = comments.value.filter((other) => other !== each))}
           />
         </li>
@@ -254,7 +308,7 @@ function Parts({
   );
 }
 
-function Away({ label, act }: { readonly label: string; readonly act: () => void }) {
+function RemoveButton({ label, act }: { readonly label: string; readonly act: () => void }) {
   return (
     <button class="icon-button" type="button" aria-label={label} title={label} onClick={act}>
       <Icon name="close" />

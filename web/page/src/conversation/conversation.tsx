@@ -1,7 +1,7 @@
-/** A session in the page: what was said and done, what it asks, what waits, and where to prompt. */
+/** A session: its conversation, open requests, queue and prompt field. */
 
-import { useComputed, useSignal } from "@preact/signals";
-import type { AvailableCommand, ContentBlock, WhenBusy } from "@turnwire/client";
+import { type Signal, useComputed, useSignal } from "@preact/signals";
+import { type AvailableCommand, type ContentBlock, DaemonUnreachable, type PromptReceipt, type WhenBusy } from "@turnwire/client";
 import type { Item, Latest, SessionView, Usage } from "@turnwire/client/view";
 import { useCallback, useEffect, useMemo } from "preact/hooks";
 
@@ -12,14 +12,15 @@ import { offer } from "../frame/commands.js";
 import { onShortcut } from "../frame/shortcuts.js";
 import { tellError } from "../frame/toasts.js";
 import { ConversationState } from "../state/conversation.js";
-import { type Daemon, mayControl } from "../state/daemon.js";
+import { type Daemon, mayControl, whenOpen } from "../state/daemon.js";
 import type { Row } from "../state/rows.js";
 import type { SessionList } from "../state/session_list.js";
 import { AskedCards } from "./asked.js";
 import { type Takes, takesOf } from "./attachments.js";
 import { Composer } from "./composer.js";
 import { ItemView, type Shown } from "./item_view.js";
-import { Options, choicesOf } from "./options.js";
+import { modelOf } from "./model.js";
+import { Options, choicesOf, nameOfModel } from "./options.js";
 import { QueuePanel } from "./queue.js";
 import { Standing } from "./standing.js";
 import { Timeline } from "./timeline.js";
@@ -44,8 +45,8 @@ export function Conversation({
   useEffect(() => () => state.close(), [state]);
   const loading = state.loading.value;
   if (loading === "loading") return <div class="empty" aria-busy="true" />;
-  if (loading === "missing") return <p class="empty">There is no such session. It may have been removed.</p>;
-  if (typeof loading === "object") return <p class="empty">The session could not be read: {loading.failed}</p>;
+  if (loading === "missing") return <p class="empty">This session does not exist. It may have been removed.</p>;
+  if (typeof loading === "object") return <p class="empty">The session could not be loaded: {loading.failed}</p>;
   return (
     <section class="conversation" aria-label="Session">
       <Talk key={sessionId} daemon={daemon} list={list} state={state} />
@@ -58,6 +59,7 @@ function Talk({ daemon, list, state }: Parts) {
   const comments = useSignal<readonly LineComment[]>([]);
   const layout = useSignal<DiffLayout>("unified");
   const opened = useSignal<ReadonlyMap<string, boolean>>(new Map());
+  const jumps = useSignal(0);
   const shown = useMemo<Shown>(() => ({ state, comments: canControl ? comments : undefined, layout, opened }), [state]);
   const draw = useCallback(
     (row: Row<Item>) => (
@@ -65,7 +67,7 @@ function Talk({ daemon, list, state }: Parts) {
         {row.kind === "item" ? (
           <ItemView item={row.item} place={row.index} shown={shown} />
         ) : (
-          <End state={state} promptId={row.promptId} />
+          <End state={state} promptId={row.promptId} canPrompt={canControl} />
         )}
       </div>
     ),
@@ -73,24 +75,47 @@ function Talk({ daemon, list, state }: Parts) {
   );
   return (
     <>
-      <Timeline blocks={state.rows.blocks} hasOlder={state.hasOlder} loadOlder={() => state.loadOlder()} draw={draw}>
+      <Timeline
+        blocks={state.rows.blocks}
+        hasOlder={state.hasOlder}
+        loadOlder={() => state.loadOlder()}
+        draw={draw}
+        jumps={jumps}
+      >
         <AskedCards shown={shown} canAnswer={canControl} />
       </Timeline>
       <Now daemon={daemon} list={list} state={state} />
       <Waiting daemon={daemon} state={state} />
-      {canControl ? <Prompt daemon={daemon} state={state} comments={comments} /> : null}
+      {canControl ? <Prompt daemon={daemon} state={state} comments={comments} jumps={jumps} /> : null}
       <Below daemon={daemon} state={state} />
       <Spoken state={state} />
     </>
   );
 }
 
-function End({ state, promptId }: { readonly state: ConversationState; readonly promptId: string }) {
-  const turn = state.view?.turns.get(promptId);
-  return turn ? <TurnEnd turn={turn} /> : null;
+function End({ state, promptId, canPrompt }: EndProps) {
+  const view = state.view;
+  const turn = view?.turns.get(promptId);
+  if (!turn) return null;
+  const isFailed = turn.outcome?.error !== undefined && view?.state !== "closed";
+  const content = canPrompt && isFailed ? view?.promptOf(promptId) : undefined;
+  const again = content?.length ? () => void state.session.submit([...content]).catch(tellError) : undefined;
+  const plans = state.plansOf.get(promptId);
+  return (
+    <>
+      {plans ? <Plans plans={plans} isOpen={false} /> : null}
+      <TurnEnd turn={turn} nameOf={state.nameOf} again={again} />
+    </>
+  );
 }
 
-/** One thing of what is known. A component that reads it is drawn anew when it changes, and not with every word. */
+interface EndProps {
+  readonly state: ConversationState;
+  readonly promptId: string;
+  readonly canPrompt: boolean;
+}
+
+/** Return one part of the view. The component is rendered again when that part changes, not with every chunk. */
 function useKnown<Value>(state: ConversationState, pick: (view: SessionView) => Value): Value | undefined {
   return useComputed(() => {
     const view = state.view;
@@ -98,35 +123,37 @@ function useKnown<Value>(state: ConversationState, pick: (view: SessionView) => 
   }).value;
 }
 
-/** The plan, and what the session does now. */
+/** The current plan and the session's state. */
 function Now({ daemon, list, state }: Parts) {
   const entry = useComputed(() => list.byId.value.get(state.sessionId)).value;
   const standing = useKnown(state, (view) => view.state);
   const plans = useKnown(state, (view) => view.latest.plans);
   const active = useKnown(state, activeOf);
+  const isAtTurn = useKnown(state, (view) => [...state.plansOf.values()].includes(view.latest.plans ?? {})) ?? false;
   const background = (entry?.backgroundCount ?? 0) + (entry?.runningChildCount ?? 0);
   return (
     <>
-      <Plans plans={plans ?? {}} isWorking={active !== undefined} />
+      {isAtTurn ? null : <Plans plans={plans ?? {}} isOpen={active !== undefined} />}
       <Standing
         state={standing ?? "idle"}
         startedAt={active?.startedAt}
         isSuspected={entry?.suspectedComplete ?? false}
         background={background}
+        canAnswer={mayControl(daemon.caller)}
         settle={mayControl(daemon.caller) && active ? () => void settle(state) : undefined}
       />
     </>
   );
 }
 
-/** The agent's plans, while something of them is left to do. */
-function Plans({ plans, isWorking }: { readonly plans: NonNullable<Latest["plans"]>; readonly isWorking: boolean }) {
-  const left = Object.entries(plans).filter(([, plan]) => isLeft(plan));
-  if (left.length === 0) return null;
+/** The agent's plans: open during the turn, folded afterwards. */
+function Plans({ plans, isOpen }: { readonly plans: NonNullable<Latest["plans"]>; readonly isOpen: boolean }) {
+  const all = Object.entries(plans);
+  if (all.length === 0) return null;
   return (
     <div class="plans">
-      {left.map(([id, plan]) => (
-        <details key={id} open={isWorking}>
+      {all.map(([id, plan]) => (
+        <details key={id} open={isOpen}>
           <summary class="small">
             Plan {Array.isArray(plan["entries"]) ? <PlanProgress entries={plan["entries"]} /> : null}
           </summary>
@@ -137,14 +164,7 @@ function Plans({ plans, isWorking }: { readonly plans: NonNullable<Latest["plans
   );
 }
 
-const DONE = new Set(["completed", "cancelled"]);
-
-function isLeft(plan: Readonly<Record<string, unknown>>): boolean {
-  const { entries } = plan as { readonly entries?: readonly { readonly status?: string }[] };
-  return !Array.isArray(entries) || entries.some((each) => !DONE.has(each.status ?? ""));
-}
-
-/** Say that the turn that runs is over. */
+/** Declare the running turn over. */
 async function settle(state: ConversationState): Promise<void> {
   const promptId = state.view?.activePromptId;
   if (promptId !== undefined) await state.session.settle(promptId).catch(tellError);
@@ -165,24 +185,31 @@ function Waiting({ daemon, state }: { readonly daemon: Daemon; readonly state: C
     hold: (held: boolean) => (held ? session.hold() : session.release()).catch(tellError),
   };
   return (
-    <QueuePanel prompts={prompts ?? []} held={held} acts={mayControl(daemon.caller) ? acts : undefined} />
+    <QueuePanel
+      prompts={prompts ?? []}
+      held={held}
+      acts={mayControl(daemon.caller) ? acts : undefined}
+      nameOf={state.nameOf}
+    />
   );
 }
 
 const NO_COMMANDS: readonly AvailableCommand[] = [];
 const NOT_STEERED: Readonly<Record<string, string>> = {
-  not_offered: "The agent takes nothing into a running turn; the prompt is the next.",
-  declined: "The agent did not take it into the running turn; the prompt is the next.",
+  not_offered: "This agent cannot be steered, so the prompt was queued.",
+  declined: "The agent declined to be steered, so the prompt was queued.",
 };
 
 function Prompt({
   daemon,
   state,
   comments,
+  jumps,
 }: {
   readonly daemon: Daemon;
   readonly state: ConversationState;
   readonly comments: Parameters<typeof Composer>[0]["comments"];
+  readonly jumps: Signal<number>;
 }) {
   const standing = useKnown(state, (view) => view.state) ?? "idle";
   const commands = useKnown(state, (view) => view.latest.commands);
@@ -200,7 +227,7 @@ function Prompt({
     if (!isBusy) return;
     return offer([
       { words: "Stop the turn", group: "This session", run: () => void stop() },
-      { words: "Settle the turn: say that it is over", group: "This session", run: () => void settle(state) },
+      { words: "Settle the turn: mark it as over", group: "This session", run: () => void settle(state) },
     ]);
   }, [isBusy]);
   useEffect(
@@ -208,9 +235,10 @@ function Prompt({
       onShortcut("compose", () => document.querySelector<HTMLTextAreaElement>(".composer-field")?.focus()),
     [],
   );
-  if (standing === "closed") return <p class="standing soft small">The session is closed; it takes no prompts.</p>;
-  const send = async (content: readonly ContentBlock[], whenBusy: WhenBusy | undefined) => {
-    const receipt = await state.session.submit(content, whenBusy === undefined ? {} : { whenBusy });
+  if (standing === "closed") return <p class="standing soft small">This session is closed. It can be read, but not prompted.</p>;
+  const send = async (content: readonly ContentBlock[], whenBusy: WhenBusy | undefined, signal: AbortSignal) => {
+    const receipt = await submitOnce(daemon, state, content, whenBusy, signal);
+    if (!receipt.queued) jumps.value++;
     return whenBusy === "steer" ? NOT_STEERED[receipt.reason ?? ""] : undefined;
   };
   return (
@@ -227,7 +255,29 @@ function Prompt({
   );
 }
 
-/** What the session's agent takes in a prompt, as it said when it started. */
+const AGAIN_MS = 500;
+
+/** Submit a prompt, again after each time that the daemon was away. One key makes all attempts the same prompt. */
+async function submitOnce(
+  daemon: Daemon,
+  state: ConversationState,
+  content: readonly ContentBlock[],
+  whenBusy: WhenBusy | undefined,
+  signal: AbortSignal,
+): Promise<PromptReceipt> {
+  const options = { key: `page-${crypto.randomUUID()}`, ...(whenBusy === undefined ? {} : { whenBusy }) };
+  for (;;) {
+    try {
+      return await state.session.submit(content, options);
+    } catch (error) {
+      if (!(error instanceof DaemonUnreachable)) throw error;
+      await whenOpen(daemon.feed.link, AGAIN_MS);
+      signal.throwIfAborted();
+    }
+  }
+}
+
+/** Return the kinds of content that the session's agent accepts in a prompt. */
 function useTakes(daemon: Daemon, state: ConversationState): Takes {
   const takes = useSignal<Takes>(takesOf(undefined));
   const agent = state.agent.value;
@@ -240,14 +290,22 @@ function useTakes(daemon: Daemon, state: ConversationState): Takes {
   return takes.value;
 }
 
-/** What the agent is set to, and how full its context is. */
+/** The agent's options and the use of its context. */
 function Below({ daemon, state }: { readonly daemon: Daemon; readonly state: ConversationState }) {
   const latest = useKnown(state, (view) => view.latest) ?? {};
   const isClosed = useKnown(state, (view) => view.state === "closed") ?? false;
+  const choices = choicesOf(latest);
+  const model = nameOfModel(choices);
+  useEffect(() => {
+    modelOf.value = model;
+    return () => {
+      modelOf.value = "";
+    };
+  }, [model]);
   return (
     <div class="below">
       <Options
-        choices={choicesOf(latest)}
+        choices={choices}
         canChange={mayControl(daemon.caller) && !isClosed}
         onChoose={(choice, value) => void choice.set(state.session, value).catch(tellError)}
       />
@@ -260,13 +318,13 @@ function usageOf({ used, size, cost }: Usage): Parameters<typeof UsageMeter>[0] 
   return { used, size, cost: cost as Parameters<typeof UsageMeter>[0]["cost"] };
 }
 
-/** What changes by itself, said to those who do not see it. */
+/** The session's state for screen readers. */
 function Spoken({ state }: { readonly state: ConversationState }) {
   const words = useKnown(state, (view) => {
-    if (view.state === "requires_action") return "The agent asks for an answer";
-    if (view.state === "running") return "The agent works";
+    if (view.state === "requires_action") return "The agent needs an answer";
+    if (view.state === "running") return "The agent is working";
     const last = [...view.turns.values()].findLast((each) => each.state === "ended");
-    return last ? `Turn over: ${endOf(last)}` : "";
+    return last ? `Turn finished: ${endOf(last, state.nameOf)}` : "";
   });
   return (
     <p class="unseen" role="status">

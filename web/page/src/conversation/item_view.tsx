@@ -1,4 +1,4 @@
-/** One item of a conversation: a message, a thought, a tool call, a child session, and what is none of these. */
+/** One item of a conversation: a message, a thought, a tool call, a child session, or an item of an unknown kind. */
 
 import type { ReadonlySignal, Signal } from "@preact/signals";
 import { useComputed } from "@preact/signals";
@@ -10,14 +10,15 @@ import type { DiffLayout, LineComment } from "../content/diff.js";
 import { CompactionView, MessageView, ThoughtView, UnknownView } from "../content/message.js";
 import { tellError } from "../frame/toasts.js";
 import type { ConversationState } from "../state/conversation.js";
+import { answerOf } from "./answers.js";
 
-/** What the items of one conversation share. */
+/** State that all items of a conversation share. */
 export interface Shown {
   readonly state: ConversationState;
-  /** Comments on lines that wait for the next prompt; none for those who may not prompt. */
+  /** Line comments for the next prompt; undefined for observers. */
   readonly comments: Signal<readonly LineComment[]> | undefined;
   readonly layout: Signal<DiffLayout>;
-  /** What the reader opened or closed, by the key of the item: it outlives the row. */
+  /** Items that the reader opened or closed, by key. It outlives the row. */
   readonly opened: Signal<ReadonlyMap<string, boolean>>;
 }
 
@@ -36,22 +37,26 @@ export function ItemView({
 
 interface BodyProps<Kind> {
   readonly item: Kind;
-  /** By which it is known among those that are shown. */
+  /** A key that is unique among the items of the conversation. */
   readonly name: string;
-  /** More of it may come. */
+  /** More chunks may follow. */
   readonly isGrowing: boolean;
   readonly shown: Shown;
 }
 
 function ItemBody(props: BodyProps<Item>) {
-  const { item, isGrowing } = props;
+  const { item, isGrowing, shown } = props;
   switch (item.item) {
     case "message": {
       if (item.role === "thought") return <Thought {...props} item={item} />;
       const isNested = nestedUnder(item.meta) !== undefined;
       return (
         <div class={isNested ? "nested" : undefined}>
-          <MessageView item={item} streaming={isGrowing} />
+          <MessageView
+            item={item}
+            streaming={isGrowing}
+            {...(item.author === undefined ? {} : { author: shown.state.nameOf(item.author) })}
+          />
         </div>
       );
     }
@@ -66,7 +71,7 @@ function ItemBody(props: BodyProps<Item>) {
   }
 }
 
-/** What the reader chose of an item, and how to choose. */
+/** Return whether the reader opened or closed an item, and a setter. */
 function useOpened({ opened }: Shown, name: string): [boolean | undefined, (open: boolean) => void] {
   const chosen = useComputed(() => opened.value.get(name));
   return [chosen.value, (open) => (opened.value = new Map([...opened.peek(), [name, open]]))];
@@ -79,16 +84,20 @@ function Thought({ item, name, isGrowing, shown }: BodyProps<Parameters<typeof T
 
 function Call({ item, name, shown }: BodyProps<ToolCall>) {
   const [open, onOpen] = useOpened(shown, name);
-  // Its request stands below with the same command or change, until it is answered.
+  // Folded while its request is open: the card below shows the same command or change.
   const isAsked = useComputed(() => shown.state.askedCalls.value.has(item.toolCallId));
   const hasTerminal = item.content?.some((each) => each.type === "terminal") ?? false;
-  // A terminal goes on without its call: what shows one is drawn anew when anything happens.
+  // A terminal continues independently of its call, so a call that shows one is rendered with every change.
   const terminals = hasTerminal ? shown.state.view?.terminals : undefined;
+  const answer = useComputed(() => answerOf(shown.state, item.toolCallId)?.words).value;
+  const isAllowed = useComputed(() => answerOf(shown.state, item.toolCallId)?.isAllowed ?? true).value;
   return (
     <div class={nestedUnder(item.meta) === undefined ? undefined : "nested"}>
       <ToolCallCard
         item={item}
         {...(terminals ? { terminals } : {})}
+        answer={answer}
+        isAllowed={isAllowed}
         open={open ?? (isAsked.value ? false : undefined)}
         onOpen={onOpen}
         diffs={useDiffs(shown)}
@@ -97,7 +106,7 @@ function Call({ item, name, shown }: BodyProps<ToolCall>) {
   );
 }
 
-/** How changes are shown, and where comments on them go. */
+/** Return the layout of diffs and the handlers of their comments. */
 export function useDiffs({ layout, comments }: Pick<Shown, "layout" | "comments">): DiffUse {
   return {
     layout: layout.value,
@@ -148,15 +157,15 @@ function ChildItems({ child, name, shown }: { readonly child: Child; readonly na
   useEffect(() => {
     if (!child.conversation) load();
   }, [childId]);
-  // Drawn anew with everything that happens in the session.
+  // Rendered with every change of the session.
   void state.view;
   const { conversation } = child;
-  if (!conversation) return <p class="soft small">Loading</p>;
+  if (!conversation) return <p class="soft small">Loading…</p>;
   return (
     <div class="child-items">
       {conversation.hasOlder ? (
         <button type="button" class="button small" disabled={isAsked} onClick={load}>
-          Show what was before
+          Show earlier messages
         </button>
       ) : null}
       {conversation.items.map((each, at) => (

@@ -1,4 +1,4 @@
-/** What the agent can be set to: its options, or with older agents its modes and models. Shows what the log says. */
+/** The agent's options, or the modes and models of older agents. Shows the values in the log. */
 
 import type { ConfigOption, SessionCalls } from "@turnwire/client";
 
@@ -19,7 +19,7 @@ interface Offered {
   readonly models?: unknown;
 }
 
-/** What is offered, in the words of ACP v1 or v2. An agent with options has its mode and its model among them. */
+/** Return the choices of an agent of ACP v1 or v2. An agent with options has its mode and model among them. */
 export function choicesOf(offered: Offered): Choice[] {
   const options = (offered.configOptions ?? []).map(optionOf).filter((each) => each !== undefined);
   const has = (category: string) =>
@@ -33,6 +33,13 @@ export function choicesOf(offered: Offered): Choice[] {
     if (model) options.push(model);
   }
   return options;
+}
+
+/** Return the name of the chosen model; empty if the agent offers no choice. */
+export function nameOfModel(choices: readonly Choice[]): string {
+  const model = choices.find(({ id, name }) => id === "model" || name.toLowerCase() === "model");
+  const chosen = model?.values.find(({ value }) => value === model.value);
+  return chosen?.name ?? (typeof model?.value === "string" ? model.value : "");
 }
 
 function idOf(option: ConfigOption): string {
@@ -54,7 +61,7 @@ function optionOf(option: ConfigOption): Choice | undefined {
   };
 }
 
-/** A value, or a group of values. */
+/** Return the values of an option or of a group of options. */
 function valuesOf(offered: unknown): Choice["values"][number][] {
   const each = (offered ?? {}) as Readonly<Record<string, unknown>>;
   if (Array.isArray(each["options"])) return each["options"].flatMap(valuesOf);
@@ -82,7 +89,7 @@ function listOf(
   return { id, name, value: value ?? "", values, set: (session, chosen) => set(session, String(chosen)) };
 }
 
-/** The choices as a row of fields. One that cannot be changed is told as text. */
+/** The choices as a row of fields. */
 export function Options({
   choices,
   canChange,
@@ -119,7 +126,7 @@ function Option({
           checked={value}
           disabled={!canChange}
           onChange={(event) => {
-            // What is shown is what the daemon says: it changes when the event of the change comes.
+            // The field shows the daemon's value: it changes with the event.
             const wanted = event.currentTarget.checked;
             event.currentTarget.checked = value;
             onChoose(wanted);

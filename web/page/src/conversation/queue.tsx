@@ -1,4 +1,4 @@
-/** The prompts that wait, as the daemon has them: shown, changed, moved, removed, held. */
+/** The queued prompts of the daemon: shown, edited, moved, removed, held. */
 
 import type { Waiting } from "@turnwire/client/view";
 import { useState } from "preact/hooks";
@@ -13,28 +13,30 @@ export interface QueueActs {
 }
 
 const HELD: Readonly<Record<string, string>> = {
-  daemon_restarted: "The daemon was restarted. Nothing starts until you let it.",
-  place_gone: "No node is there that can host this session.",
+  daemon_restarted: "The daemon was restarted. Release the queue to start.",
+  place_gone: "No running node can host this session.",
 };
 
 export function QueuePanel({
   prompts,
   held,
   acts,
+  nameOf,
 }: {
   readonly prompts: readonly Waiting[];
-  /** Why nothing starts. */
+  /** Why no prompt starts. */
   readonly held: string | undefined;
-  /** None for those who may only look. */
+  /** Undefined for observers. */
   readonly acts: QueueActs | undefined;
+  readonly nameOf: (author: string) => string;
 }) {
   if (prompts.length === 0 && held === undefined) return null;
   return (
     <section class="queue" aria-label="Queue">
       <header>
-        <strong>{prompts.length === 1 ? "1 prompt waits" : `${prompts.length} prompts wait`}</strong>
+        <strong>{prompts.length} queued</strong>
         {held === undefined ? null : <span class="badge warn">held</span>}
-        <span class="soft small grow">{held === undefined ? "" : (HELD[held] ?? "Nothing starts until it is released.")}</span>
+        <span class="soft small grow">{held === undefined ? "" : (HELD[held] ?? "No prompt starts until you release the queue.")}</span>
         {acts ? (
           <button class="button plain small" type="button" onClick={() => void acts.hold(held === undefined)}>
             {held === undefined ? "Hold" : "Release"}
@@ -43,7 +45,14 @@ export function QueuePanel({
       </header>
       <ol>
         {prompts.map((each, place) => (
-          <WaitingPrompt key={each.promptId} prompt={each} place={place} count={prompts.length} acts={acts} />
+          <WaitingPrompt
+            key={each.promptId}
+            prompt={each}
+            place={place}
+            count={prompts.length}
+            acts={acts}
+            nameOf={nameOf}
+          />
         ))}
       </ol>
     </section>
@@ -55,16 +64,18 @@ function WaitingPrompt({
   place,
   count,
   acts,
+  nameOf,
 }: {
   readonly prompt: Waiting;
   readonly place: number;
   readonly count: number;
   readonly acts: QueueActs | undefined;
+  readonly nameOf: (author: string) => string;
 }) {
   const [draft, setDraft] = useState<string | undefined>(undefined);
   const { promptId, author, content } = prompt;
   const text = content.map((each) => (each.type === "text" ? each.text : "")).join("");
-  // An edit replaces the whole content, so what has more than text is not edited as text.
+  // An edit replaces the whole content, so only a prompt of plain text can be edited.
   const isText = content.every((each) => each.type === "text");
   if (draft !== undefined && acts) {
     const save = () => {
@@ -90,7 +101,7 @@ function WaitingPrompt({
           Save
         </button>
         <button class="button plain small" type="button" onClick={() => setDraft(undefined)}>
-          Leave as it was
+          Cancel
         </button>
       </li>
     );
@@ -102,7 +113,7 @@ function WaitingPrompt({
         {text || "(no text)"}
       </span>
       {prompt.steering ? <span class="badge info">steering</span> : null}
-      {author ? <span class="soft small">{author}</span> : null}
+      {author ? <span class="soft small">{nameOf(author)}</span> : null}
       {acts ? (
         <span class="acts">
           <IconButton label="Move up" icon="up" isOff={place === 0} act={() => acts.move(promptId, place - 1)} />

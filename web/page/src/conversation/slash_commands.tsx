@@ -1,8 +1,8 @@
-/** The agent's commands while a prompt that begins with `/` is typed: which fit, and the list to choose from. */
+/** The list of the agent's commands while a prompt that begins with `/` is typed. */
 
 import type { AvailableCommand } from "@turnwire/client";
 
-/** Those that the text may become; none once a command is followed by more. */
+/** Return the matching commands: none once arguments follow the command. */
 export function fitting(text: string, commands: readonly AvailableCommand[]): AvailableCommand[] {
   const typed = /^\/(\S*)$/.exec(text);
   if (!typed) return [];
@@ -12,7 +12,7 @@ export function fitting(text: string, commands: readonly AvailableCommand[]): Av
   return [...begins, ...contains];
 }
 
-/** The text with a command chosen: its arguments follow, if it has any. */
+/** Return the text for a chosen command. */
 export function chosen(command: AvailableCommand): string {
   return command.input ? `/${command.name} ` : `/${command.name}`;
 }
@@ -29,19 +29,19 @@ export function SlashCommands({
   onChoose,
 }: {
   readonly commands: readonly AvailableCommand[];
-  /** The one that Enter chooses. */
+  /** Index of the command that Enter chooses. */
   readonly at: number;
   readonly onChoose: (command: AvailableCommand) => void;
 }) {
   return (
-    <ul class="slash-commands" id={LIST_ID} role="listbox" aria-label="Commands of the agent">
+    <ul class="slash-commands" id={LIST_ID} role="listbox" aria-label="Agent commands">
       {commands.map((each, place) => (
         <li
           key={each.name}
           id={optionId(place)}
           role="option"
           aria-selected={place === at}
-          // The field keeps the focus.
+          // Keep the focus in the field.
           onPointerDown={(event) => event.preventDefault()}
           onClick={() => onChoose(each)}
           ref={(element) => {
@@ -49,8 +49,8 @@ export function SlashCommands({
           }}
         >
           <strong class="mono">/{each.name}</strong>
+          <span class="small">{each.description}</span>
           {each.input?.hint ? <span class="soft small"> {each.input.hint}</span> : null}
-          <span class="soft small">{each.description}</span>
         </li>
       ))}
     </ul>

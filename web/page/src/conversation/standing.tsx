@@ -1,10 +1,11 @@
-/** What the session does now, in one line that is always there: nothing moves when a turn begins or ends. */
+/** The session's state, in a line that is always there, so nothing moves when a turn begins or ends. */
 
 import { useEffect, useState } from "preact/hooks";
 
 import { durationInWords } from "../content/amounts.js";
+import { isAway } from "../frame/link_mark.js";
 
-/** The time, anew each second. It is shown, and decides nothing. */
+/** The current time, updated each second. For display only. */
 function useNow(isShown: boolean): number {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {
@@ -22,7 +23,7 @@ function elapsed(ms: number): string {
 
 const WORDS: Readonly<Record<string, string>> = {
   running: "Working",
-  requires_action: "Waits for your answer",
+  requires_action: "Waiting for you",
   cancelling: "Stopping",
 };
 
@@ -31,27 +32,30 @@ export function Standing({
   startedAt,
   isSuspected,
   background,
+  canAnswer,
   settle,
 }: {
   /** `idle`, `running`, `requires_action`, `cancelling`, `closed`. */
   readonly state: string;
   readonly startedAt: number | undefined;
-  /** The daemon thinks that the turn is over and its agent forgot to say so. */
+  /** The daemon suspects that the turn is over although the agent has not reported its end. */
   readonly isSuspected: boolean;
-  /** How many things go on in the background. */
+  /** Number of items that the agent continues in the background. */
   readonly background: number;
-  /** Say that the turn is over; none for those who may not. */
+  readonly canAnswer: boolean;
+  /** Declare the turn over; undefined for observers. */
   readonly settle: (() => void) | undefined;
 }) {
-  const words = WORDS[state];
-  const now = useNow(words !== undefined);
-  const behind = background === 0 ? "" : background === 1 ? "1 thing goes on in the background" : `${background} things go on in the background`;
+  const known = state === "requires_action" && !canAnswer ? "Waiting for an answer" : WORDS[state];
+  const words = known !== undefined && isAway.value ? "Unknown" : known;
+  const now = useNow(words !== undefined && !isAway.value);
+  const behind = background === 0 ? "" : `${background} ${background === 1 ? "task" : "tasks"} running in the background`;
   return (
     <div class="standing small">
       {words === undefined ? null : (
-        <span class={state === "requires_action" ? "badge warn" : "badge info working"}>{words}</span>
+        <span class={isAway.value ? "badge" : state === "requires_action" ? "badge warn" : "badge info working"}>{words}</span>
       )}
-      {words !== undefined && startedAt !== undefined ? (
+      {words !== undefined && startedAt !== undefined && !isAway.value ? (
         <span class="soft" aria-hidden="true">
           {elapsed(Math.max(0, now - startedAt))}
         </span>
@@ -59,7 +63,7 @@ export function Standing({
       {state === "closed" ? <span class="badge">Closed</span> : null}
       {isSuspected ? (
         <>
-          <span class="soft">The agent seems to be done, and has not said so.</span>
+          <span class="soft">The agent seems to have finished without reporting it.</span>
           {settle ? (
             <button class="button small" type="button" onClick={settle}>
               Settle the turn

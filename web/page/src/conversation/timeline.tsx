@@ -1,27 +1,27 @@
 /**
- * The conversation as it scrolls. Rows stand in blocks; a block that is far from what is seen is an empty box of the
- * height it had, so that a long conversation costs what a screen of it costs. What is loaded later at the top, and
- * what streams at the bottom, moves nothing that is being read.
+ * The scrolling conversation. Rows are grouped into blocks. A block far from the viewport is an empty box of its last
+ * height, so a long conversation costs as much as one screen. Older pages loaded at the top and chunks streamed at the
+ * bottom do not move the text that is being read.
  *
- *   L1  While the end is seen, it stays seen: new words push old ones up.
- *   L2  While something else is read, it stays where it is, whatever comes above or below.
- *   L3  At most the blocks around the screen have their rows in the document.
+ *   L1  While the end is in view, it stays in view.
+ *   L2  Otherwise the visible rows stay where they are, whatever is added above or below.
+ *   L3  Only blocks near the viewport have their rows in the document.
  */
 
 import type { ReadonlySignal } from "@preact/signals";
-import { useSignal } from "@preact/signals";
+import { useSignal, useSignalEffect } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
-/** A part of the rows, of bounded size. It keeps its key, and its rows only grow in number at the end. */
+/** A bounded group of rows. Its key never changes, and rows are only appended. */
 export interface Block<Row> {
   readonly key: number;
   readonly rows: ReadonlySignal<readonly Row[]>;
 }
 
-/** Pixels beyond the screen in which rows are kept. */
+/** Margin around the viewport in which rows are rendered. */
 const AROUND = "1200px 0px";
-/** Nearer to the end than this is at the end. */
+/** Distance from the end, in pixels, that still counts as the end. */
 const AT_END = 48;
 const OLDER_AT = 1_500;
 
@@ -30,20 +30,23 @@ export function Timeline<Row>({
   hasOlder,
   loadOlder,
   draw,
+  jumps,
   children,
 }: {
   readonly blocks: ReadonlySignal<readonly Block<Row>[]>;
   readonly hasOlder: ReadonlySignal<boolean>;
   readonly loadOlder: () => Promise<void>;
   readonly draw: (row: Row) => ComponentChildren;
-  /** What stands behind the last row. */
+  /** Changes when the reader is to be taken to the end. */
+  readonly jumps: ReadonlySignal<number>;
+  /** Shown after the last row. */
   readonly children?: ComponentChildren;
 }) {
   const box = useRef<HTMLDivElement>(null);
   const inside = useRef<HTMLDivElement>(null);
   const isAtEnd = useSignal(true);
   const isLoading = useRef(false);
-  /** What the box measured when it was last looked at, to tell a user's scrolling from our own. */
+  /** The last measured scroll position, to distinguish the user's scrolling from ours. */
   const seen = useRef({ top: 0, height: 0 });
 
   const toEnd = () => {
@@ -57,7 +60,7 @@ export function Timeline<Row>({
     const element = box.current;
     if (!element || isLoading.current || !hasOlder.peek() || element.scrollTop > OLDER_AT) return;
     isLoading.current = true;
-    // At the very top a browser anchors nothing: what is read would be pushed down by what is put above it.
+    // At the very top the browser does not anchor the scroll position, so prepended rows would push the text down.
     if (element.scrollTop === 0) element.scrollTop = 1;
     try {
       await loadOlder();
@@ -68,7 +71,7 @@ export function Timeline<Row>({
     requestAnimationFrame(() => void older());
   };
 
-  // L1. The size of what is inside changes for many reasons: words, pictures, a card that opens, a phone that turns.
+  // L1. The content changes its size for many reasons: text, images, an opened card, a rotated phone.
   useLayoutEffect(() => {
     const element = box.current;
     const content = inside.current;
@@ -83,6 +86,13 @@ export function Timeline<Row>({
   }, []);
 
   useEffect(() => void older(), [hasOlder.value]);
+  const toNewest = () => {
+    isAtEnd.value = true;
+    toEnd();
+  };
+  useSignalEffect(() => {
+    if (jumps.value > 0) toNewest();
+  });
 
   const scrolled = () => {
     const element = box.current;
@@ -90,7 +100,7 @@ export function Timeline<Row>({
     const { scrollTop: top, scrollHeight: height, clientHeight } = element;
     const isUp = top < seen.current.top - 1 && height >= seen.current.height;
     const isNear = height - top - clientHeight < AT_END;
-    // Only a move of the user leaves the end: when the content grows, the end moves away by itself.
+    // Only the user's scrolling leaves the end. Growing content moves the end away too, and must not.
     if (isNear) isAtEnd.value = true;
     else if (isUp) isAtEnd.value = false;
     seen.current = { top, height };
@@ -99,10 +109,10 @@ export function Timeline<Row>({
 
   return (
     <div class="timeline-frame">
-      {/* A region that scrolls is reachable by the keyboard. */}
+      {/* A scrollable region must be reachable with the keyboard. */}
       <div class="timeline" ref={box} onScroll={scrolled} tabIndex={0} role="log" aria-label="Conversation" aria-live="off">
         <div class="timeline-inside" ref={inside}>
-          {hasOlder.value ? <p class="older small soft">Older messages are loading</p> : null}
+          {hasOlder.value ? <p class="older small soft">Loading older messages…</p> : null}
           {blocks.value.map((each) => (
             <BlockView key={each.key} block={each} draw={draw} box={box} />
           ))}
@@ -113,12 +123,9 @@ export function Timeline<Row>({
         <button
           class="button to-end"
           type="button"
-          onClick={() => {
-            isAtEnd.value = true;
-            toEnd();
-          }}
+          onClick={toNewest}
         >
-          Newest
+          Jump to latest
         </button>
       )}
     </div>
@@ -143,9 +150,9 @@ function BlockView<Row>({
     if (!own || !box.current) return;
     const observer = new IntersectionObserver(
       ([entry]) => {
-        // What somebody writes in, such as a comment, stays.
+        // Keep a block that has the focus, such as a comment that is being written.
         if (!entry || (!entry.isIntersecting && own.contains(document.activeElement))) return;
-        // Read while the rows are there: it is the height that the empty box gets.
+        // Measured while the rows are there: the empty box gets this height.
         if (!entry.isIntersecting && isNear.peek()) height.current = own.getBoundingClientRect().height;
         isNear.value = entry.isIntersecting;
       },

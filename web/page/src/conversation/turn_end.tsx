@@ -1,8 +1,8 @@
-/** How a turn ended, in words. It is told by the turn's terminal event alone. */
+/** The end of a turn, from its terminal event alone. */
 
 import { durationInWords } from "../content/amounts.js";
 
-/** A turn as the transcript and the events have it. */
+/** The parts of a turn's record that its end shows. */
 export interface EndedTurn {
   readonly promptId: string;
   readonly startedAt?: number;
@@ -21,6 +21,7 @@ export interface EndedTurn {
       readonly exitCode?: number;
       readonly signal?: string;
       readonly stderrTail?: string;
+      readonly agentError?: unknown;
     };
   };
 }
@@ -29,33 +30,47 @@ const STOPPED: Readonly<Record<string, string>> = {
   end_turn: "Done",
   cancelled: "Cancelled",
   refusal: "The agent refused",
-  max_tokens: "Cut: the model's limit of tokens was reached",
-  max_turn_requests: "Cut: the limit of requests in a turn was reached",
+  max_tokens: "Stopped: token limit reached",
+  max_turn_requests: "Stopped: limit of model requests per turn reached",
 };
 const ENDED: Readonly<Record<string, string>> = {
   removed: "Removed from the queue",
-  joined: "Became a part of another turn",
-  settled: "Settled: somebody said that it is over",
+  joined: "Merged into another turn",
+  settled: "Settled: marked as over",
 };
 const FAILED: Readonly<Record<string, string>> = {
   agent_exited: "The agent's process ended",
   agent_launch_failed: "The agent could not be started",
-  daemon_restarted: "The daemon was restarted",
-  node_lost: "The node that ran it was lost",
-  cancel_escalated: "The agent did not stop by itself and was ended",
+  daemon_restarted: "The daemon was restarted during this turn",
+  node_lost: "The node that ran this turn was lost",
+  cancel_escalated: "The agent did not stop and was ended",
   agent_error: "The agent reported an error",
-  auth_required: "The agent wants a login",
+  auth_required: "The agent needs a login",
 };
+/** Errors whose message repeats the line above. */
+const NO_DETAILS = new Set(["daemon_restarted", "node_lost"]);
 
-/** In one line. */
-export function endOf(turn: EndedTurn): string {
+/** Return the end of a turn in one line. */
+export function endOf(turn: EndedTurn, nameOf = (author: string) => author): string {
   const { outcome, cancelledBy } = turn;
   if (outcome?.error) return FAILED[outcome.error.code] ?? "The turn failed";
   const ended = ENDED[outcome?.ending ?? ""];
   if (ended !== undefined) return ended;
   const reason = outcome?.stopReason ?? "";
   const words = STOPPED[reason] ?? `Ended: ${reason || "no reason given"}`;
-  return reason === "cancelled" && cancelledBy ? `${words} by ${cancelledBy}` : words;
+  return reason === "cancelled" && cancelledBy ? `${words} by ${inSentence(nameOf(cancelledBy))}` : words;
+}
+
+/** Return a name as it stands inside a sentence. */
+function inSentence(name: string): string {
+  return name === "You" ? "you" : name;
+}
+
+/** Return the text of an error: the agent's own if there is one. */
+function detailsOf(error: NonNullable<NonNullable<EndedTurn["outcome"]>["error"]>): string {
+  const own = (error.agentError as { readonly message?: unknown } | undefined)?.message;
+  if (typeof own === "string" && own.trim()) return own;
+  return NO_DETAILS.has(error.code) ? "" : error.message;
 }
 
 function tokensOf(usage: unknown): string {
@@ -63,12 +78,19 @@ function tokensOf(usage: unknown): string {
   return typeof total === "number" ? `${total.toLocaleString("en")} tokens` : "";
 }
 
-export function TurnEnd({ turn }: { readonly turn: EndedTurn }) {
+export interface TurnEndProps {
+  readonly turn: EndedTurn;
+  readonly nameOf: (author: string) => string;
+  /** Send the prompt of a failed turn again; undefined if that is not possible. */
+  readonly again: (() => void) | undefined;
+}
+
+export function TurnEnd({ turn, nameOf, again }: TurnEndProps) {
   const { outcome, startedAt, endedAt } = turn;
   const error = outcome?.error;
   const span = startedAt !== undefined && endedAt !== undefined ? durationInWords(endedAt - startedAt) : "";
   const title = outcome?.receipt && `Receipt ${outcome.receipt.hash}`;
-  const facts = [endOf(turn), span, tokensOf(outcome?.usage)].filter(Boolean).join(" · ");
+  const facts = [endOf(turn, nameOf), span, tokensOf(outcome?.usage)].filter(Boolean).join(" · ");
   if (!error) {
     return (
       <p class="turn-end small soft" title={title} data-turn={turn.promptId} data-end={outcome?.stopReason}>
@@ -76,15 +98,21 @@ export function TurnEnd({ turn }: { readonly turn: EndedTurn }) {
       </p>
     );
   }
+  const details = detailsOf(error);
   return (
     <div class="turn-end failed small" title={title} data-turn={turn.promptId} data-end={error.code}>
       <strong>{facts}</strong>
-      <p>{error.message}</p>
+      {details ? <p>{details}</p> : null}
       {error.stderrTail ? (
         <details>
-          <summary>What it wrote last</summary>
+          <summary>Last output on stderr</summary>
           <pre class="mono">{error.stderrTail}</pre>
         </details>
+      ) : null}
+      {again ? (
+        <button type="button" class="button small" onClick={again}>
+          Send again
+        </button>
       ) : null}
     </div>
   );

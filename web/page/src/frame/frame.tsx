@@ -1,9 +1,10 @@
-/** The frame of the page: the list at the side, what is open beside it; on a phone one of the two. */
+/** The frame of the page: the sidebar and the open part; on a phone one of the two. */
 
-import { type ReadonlySignal, useComputed, useSignalEffect } from "@preact/signals";
+import { type ReadonlySignal, useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
+import { modelOf } from "../conversation/model.js";
 import { type Route, go, hrefOf, route } from "../route.js";
 import { sessionActions, renaming } from "../sessions/actions.js";
 import { BadgePill, folderOf, titleOf } from "../sessions/badge.js";
@@ -11,7 +12,7 @@ import { mayCreate, openNewSession } from "../sessions/new_session.js";
 import type { SessionSearch } from "../sessions/search.js";
 import { Sidebar } from "../sessions/sidebar.js";
 import { TitleField } from "../sessions/title_field.js";
-import { type Daemon, mayControl } from "../state/daemon.js";
+import { type Daemon, mayControl, mayOwn } from "../state/daemon.js";
 import type { Inbox } from "../state/inbox.js";
 import { type ListedSession, type SessionList, badgeOf } from "../state/session_list.js";
 import { type Command, offer } from "./commands.js";
@@ -19,15 +20,18 @@ import { OverPage } from "./dialog.js";
 import { Icon, type IconName } from "./icon.js";
 import { kept } from "./kept.js";
 import { LinkMark } from "./link_mark.js";
+import { logOut } from "./login.js";
 import { type MenuEntry, MenuPlace, toggleMenu } from "./menu.js";
+import { pageKey } from "./page_key.js";
 import { openPalette } from "./palette.js";
+import { openPhoneDialog } from "./phone.js";
 import { openShortcutList } from "./shortcut_list.js";
 import { isMac, keysInWords, onShortcut } from "./shortcuts.js";
 import { THEMES, THEME_WORDS, nextTheme, theme } from "./theme.js";
 
 const sidebar = kept<"open" | "closed">("sidebar", ["open", "closed"]);
 
-/** What the frame shows; one for as long as the page is in. */
+/** The data behind the frame, created once per login. */
 export interface Shown {
   readonly daemon: Daemon;
   readonly list: SessionList;
@@ -51,7 +55,7 @@ export function Frame(props: FrameProps) {
     const shown = route.value;
     return "sessionId" in shown ? list.byId.value.get(shown.sessionId) : undefined;
   });
-  // Of the entry alone: the list changes with every session, and most of that is nothing to this one.
+  // Depends on the entry only: the list changes with every session.
   const open = useComputed(() => entry.value && { entry: entry.value, badge: badgeOf(entry.value) });
   const toggleSide = () => {
     sidebar.value = sidebar.value === "open" ? "closed" : "open";
@@ -65,7 +69,7 @@ export function Frame(props: FrameProps) {
   useCommands({ ...props, open, sessions, toggleSide });
   const hasMoved = useRef(false);
   useEffect(() => {
-    // Where one pane takes the place of the other, the focus goes with it.
+    // On a phone one pane replaces the other, so move the focus.
     if (hasMoved.current && isNarrow()) (at === "home" ? side : main).current?.focus();
     hasMoved.current = true;
   }, [at]);
@@ -79,7 +83,7 @@ export function Frame(props: FrameProps) {
   return (
     <div class="frame" data-at={at} data-side={isAlone ? "none" : sidebar.value}>
       <button type="button" class="skip button" onClick={() => main.current?.focus()}>
-        Skip the list
+        Skip to the session
       </button>
       {!isAlone && (
         <Sidebar place={side} daemon={daemon} list={list} search={search} onWanted={showSide}>
@@ -87,10 +91,10 @@ export function Frame(props: FrameProps) {
             <Mark />
             turnwire
           </a>
-          <IconButton icon="find" words={`Find a session or a command (${keysInWords("mod+k", isMac.value)})`} onClick={() => openPalette(sessions)} />
+          <IconButton icon="find" words={`Search and commands (${keysInWords("mod+k", isMac.value)})`} onClick={() => openPalette(sessions)} />
           <InboxLink inbox={inbox} isShown={at === "inbox"} />
-          <SettingsButton more={more} />
-          <IconButton icon="side" words="Hide the list ([)" kind="only-wide" onClick={toggleSide} />
+          <SettingsButton daemon={daemon} more={more} />
+          <IconButton icon="side" words="Hide the sidebar ([)" kind="only-wide" onClick={toggleSide} />
         </Sidebar>
       )}
       <div class="pane">
@@ -101,7 +105,7 @@ export function Frame(props: FrameProps) {
                 <Icon name="back" />
               </a>
               {sidebar.value === "closed" && (
-                <IconButton icon="side" words="Show the list ([)" kind="only-wide" onClick={toggleSide} />
+                <IconButton icon="side" words="Show the sidebar ([)" kind="only-wide" onClick={toggleSide} />
               )}
             </>
           )}
@@ -111,7 +115,7 @@ export function Frame(props: FrameProps) {
               <InboxLink inbox={inbox} isShown={false} />
             </span>
           )}
-          {isAlone && <SettingsButton more={more} />}
+          {isAlone && <SettingsButton daemon={daemon} more={more} />}
         </header>
         <main class="main" id="main" tabIndex={-1} ref={main}>
           {children}
@@ -124,7 +128,7 @@ export function Frame(props: FrameProps) {
   );
 }
 
-/** One pane at a time, as frame.css has it. */
+/** Whether only one pane is shown at a time; as in frame.css. */
 function isNarrow(): boolean {
   return matchMedia("(max-width: 719px)").matches;
 }
@@ -135,7 +139,7 @@ interface HeadProps {
   readonly listed: ReadonlySignal<ListedSession | undefined>;
 }
 
-/** The first line of what is open. */
+/** The header of the open part. */
 function Head({ daemon, at, listed }: HeadProps) {
   const open = listed.value;
   if (at.at === "home") return null;
@@ -150,10 +154,10 @@ function Head({ daemon, at, listed }: HeadProps) {
       ) : (
         <h1 class="head-title">{titleOf(open?.entry ?? { sessionId })}</h1>
       )}
-      {open && <BadgePill listed={open} />}
+      {open && <BadgePill listed={open} canAnswer={mayControl(daemon.caller)} />}
       {open && (
         <span class="head-folder only-wide soft small" title={open.entry.cwd}>
-          {folderOf(open.entry.cwd)}
+          <AgentName daemon={daemon} name={open.entry.agent} /> · {folderOf(open.entry.cwd)}
         </span>
       )}
       <span class="head-space" />
@@ -170,7 +174,7 @@ function Head({ daemon, at, listed }: HeadProps) {
         <button
           type="button"
           class="icon-button"
-          aria-label="Menu of this session"
+          aria-label="Session menu"
           aria-haspopup="menu"
           aria-expanded="false"
           onClick={(event) => toggleMenu(event.currentTarget, sessionActions(daemon, open, "head"))}
@@ -180,6 +184,19 @@ function Head({ daemon, at, listed }: HeadProps) {
       )}
     </>
   );
+}
+
+/** The agent's label, and its model if it offers a choice of models. */
+function AgentName({ daemon, name }: { readonly daemon: Daemon; readonly name: string }) {
+  const label = useSignal(name);
+  useEffect(() => {
+    // The label is optional, so an error is ignored.
+    void daemon.client.agents().then(
+      (agents) => (label.value = agents.find((each) => each.name === name)?.label ?? name),
+      () => {},
+    );
+  }, [name]);
+  return <>{[label.value, modelOf.value].filter(Boolean).join(" · ")}</>;
 }
 
 interface IconButtonProps {
@@ -199,7 +216,7 @@ function IconButton({ icon, words, kind = "", onClick }: IconButtonProps) {
 
 function InboxLink({ inbox, isShown }: { readonly inbox: Inbox; readonly isShown: boolean }) {
   const count = inbox.asked.value.length;
-  const words = count === 1 ? "Inbox: 1 request waits" : `Inbox: ${count || "no"} requests wait`;
+  const words = `Inbox: ${count || "no"} open ${count === 1 ? "request" : "requests"}`;
   return (
     <a
       class={isShown ? "icon-button pressed" : "icon-button"}
@@ -214,8 +231,17 @@ function InboxLink({ inbox, isShown }: { readonly inbox: Inbox; readonly isShown
   );
 }
 
-function SettingsButton({ more }: { readonly more: () => readonly MenuEntry[] }) {
+interface SettingsProps {
+  readonly daemon: Daemon;
+  readonly more: () => readonly MenuEntry[];
+}
+
+function SettingsButton({ daemon, more }: SettingsProps) {
+  const { caller, capabilities } = { caller: daemon.caller, capabilities: daemon.client.capabilities };
   const entries = (): MenuEntry[] => [
+    { heading: `Signed in as ${caller.name} (${caller.role}) · turnwire ${capabilities.version}` },
+    ...(mayOwn(caller) ? [{ words: "Open on your phone", icon: "share" as const, run: () => openPhoneDialog(daemon) }] : []),
+    ...(pageKey() === undefined ? [] : [{ words: "Log out", icon: "back" as const, run: () => void logOut(daemon) }]),
     { heading: "Theme" },
     ...THEMES.map((each) => ({
       words: THEME_WORDS[each],
@@ -243,7 +269,7 @@ function SettingsButton({ more }: { readonly more: () => readonly MenuEntry[] })
   );
 }
 
-/** The sign of the page. */
+/** The logo. */
 function Mark() {
   return (
     <svg class="mark" viewBox="0 0 32 32" aria-hidden="true">
@@ -269,7 +295,7 @@ interface CommandParts extends Pick<FrameProps, "daemon"> {
   readonly toggleSide: () => void;
 }
 
-/** What the frame itself offers in the palette and by keys. */
+/** The frame's commands for the palette and the keyboard. */
 function useCommands({ daemon, open, sessions, toggleSide }: CommandParts): void {
   useEffect(() => {
     const isAlone = daemon.caller.sessionId !== undefined;
@@ -308,7 +334,7 @@ function useCommands({ daemon, open, sessions, toggleSide }: CommandParts): void
         offer([
           { words: "Go to inbox", group: "Page", keys: "i", run: inbox },
           { words: "Go home", group: "Page", keys: "h", run: home },
-          { words: "Show or hide the list", group: "Page", keys: "[", run: toggleSide },
+          { words: "Show or hide the sidebar", group: "Page", keys: "[", run: toggleSide },
         ]),
       );
     }
@@ -319,7 +345,7 @@ function useCommands({ daemon, open, sessions, toggleSide }: CommandParts): void
     }
     return () => stops.forEach((stop) => stop());
   }, []);
-  // Those of the session that is open come first.
+  // The commands of the open session come first.
   useSignalEffect(() => {
     const listed = open.value;
     if (!listed) return undefined;

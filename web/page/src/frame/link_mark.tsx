@@ -1,16 +1,18 @@
-/** That no news comes: said only while somebody looks and it has been so for a while, and gone with the first news. */
+/** The banner of a lost connection. It appears after a pause, only while the page is visible, and goes with the first event. */
 
-import { useSignal, useSignalEffect } from "@preact/signals";
+import { signal, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 
 import type { Feed } from "../state/daemon.js";
 
-/** Shorter than this, a link that is lost comes back without anybody having noticed. */
+/** A connection that comes back within this time is not reported. */
 const QUIET_MS = 3_000;
+
+/** The daemon does not answer, so the states that the page shows may be out of date. */
+export const isAway = signal(false);
 
 export function LinkMark({ feed }: { readonly feed: Feed }) {
   const isSeen = useSignal(document.visibilityState === "visible");
-  const isShown = useSignal(false);
   useEffect(() => {
     const look = () => {
       isSeen.value = document.visibilityState === "visible";
@@ -19,16 +21,16 @@ export function LinkMark({ feed }: { readonly feed: Feed }) {
     return () => document.removeEventListener("visibilitychange", look);
   }, []);
   useSignalEffect(() => {
-    isShown.value = false;
+    isAway.value = false;
     if (feed.link.value === "open" || !isSeen.value) return undefined;
     const timer = setTimeout(() => {
-      isShown.value = true;
+      isAway.value = true;
     }, QUIET_MS);
     return () => clearTimeout(timer);
   });
   return (
     <div class="link-mark" role="status">
-      {isShown.value && <span class="badge warn">Reconnecting … what you see may be old</span>}
+      {isAway.value && <span class="badge warn">Reconnecting… this view may be out of date</span>}
     </div>
   );
 }

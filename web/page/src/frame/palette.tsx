@@ -1,4 +1,4 @@
-/** The palette: sessions by title and everything that can be done now, found by a few letters. */
+/** The palette: a fuzzy search of session titles and available commands. */
 
 import { type ReadonlySignal, useSignal } from "@preact/signals";
 import { useId, useMemo, useRef } from "preact/hooks";
@@ -9,11 +9,13 @@ import { fuzzyMatch } from "./fuzzy.js";
 import { isMac, keysInWords } from "./shortcuts.js";
 
 const MOST = 50;
+/** Sessions that the palette lists before anything is typed. */
+const NEWEST = 5;
 
-/** `more` are commands beyond those that parts of the page offer: sessions to go to. */
+/** `more`: one command for each session. */
 export function openPalette(more: ReadonlySignal<readonly Command[]>): void {
   openDialog(() => (
-    <Dialog title="Find a session or a command" kind="palette" isBare>
+    <Dialog title="Search and commands" kind="palette" isBare>
       <Palette more={more} />
     </Dialog>
   ));
@@ -26,8 +28,10 @@ function Palette({ more }: { readonly more: ReadonlySignal<readonly Command[]> }
   const box = useRef<HTMLUListElement>(null);
   const offered = commands.value;
   const sessions = more.value;
-  const all = useMemo(() => [...offered, ...sessions], [offered, sessions]);
-  const found = useMemo(() => matching(query.value, all), [query.value, all]);
+  const found = useMemo(() => {
+    const isOpen = query.value.trim() === "";
+    return matching(query.value, [...(isOpen ? sessions.slice(0, NEWEST) : sessions), ...offered]);
+  }, [query.value, offered, sessions]);
   const chosen = Math.min(at.value, found.length - 1);
 
   const move = (to: number) => {
@@ -37,7 +41,7 @@ function Palette({ more }: { readonly more: ReadonlySignal<readonly Command[]> }
   const run = (command: Command | undefined) => {
     if (!command) return;
     closeDialog();
-    // Whatever it opens finds the dialog gone, and the focus where it was.
+    // Run after the dialog is closed and the focus is restored.
     queueMicrotask(() => command.run());
   };
   const press = (event: KeyboardEvent) => {
@@ -55,12 +59,12 @@ function Palette({ more }: { readonly more: ReadonlySignal<readonly Command[]> }
         data-first
         type="text"
         role="combobox"
-        aria-label="Find a session or a command"
+        aria-label="Search sessions and commands"
         aria-expanded={found.length > 0}
         aria-controls={id}
         aria-autocomplete="list"
         aria-activedescendant={found.length ? `${id}-${chosen}` : undefined}
-        placeholder="Find a session or a command"
+        placeholder="Search sessions and commands"
         autocomplete="off"
         spellcheck={false}
         value={query}
@@ -70,7 +74,7 @@ function Palette({ more }: { readonly more: ReadonlySignal<readonly Command[]> }
         }}
         onKeyDown={press}
       />
-      <ul class="palette-list" role="listbox" id={id} aria-label="Found" ref={box} hidden={!found.length}>
+      <ul class="palette-list" role="listbox" id={id} aria-label="Results" ref={box} hidden={!found.length}>
         {found.map(({ command, places }, index) => (
           <li
             key={index}
@@ -91,7 +95,7 @@ function Palette({ more }: { readonly more: ReadonlySignal<readonly Command[]> }
           </li>
         ))}
       </ul>
-      {!found.length && <p class="palette-none soft">Nothing is called that.</p>}
+      {!found.length && <p class="palette-none soft">No matches.</p>}
     </>
   );
 }

@@ -1,4 +1,4 @@
-/** The list of the keys that work now, and the switch for those without Ctrl or Cmd. */
+/** The dialog with the available shortcuts and the switch for single-key shortcuts. */
 
 import { Dialog, openDialog } from "./dialog.js";
 import { isMac, keysInWords, singleKeys, working } from "./shortcuts.js";
@@ -25,7 +25,7 @@ export function openShortcutList(): void {
           checked={singleKeys.value === "on"}
           onChange={(event) => (singleKeys.value = event.currentTarget.checked ? "on" : "off")}
         />
-        Keys without {isMac.value ? "⌘" : "Ctrl"} do something
+        Single-key shortcuts
       </label>
     </Dialog>
   ));

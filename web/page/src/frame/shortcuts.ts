@@ -1,6 +1,6 @@
 /**
- * The keys of the page: one table, from which they work and are listed. A key without Ctrl or Cmd does nothing while
- * somebody types or a dialog is open, and all of those can be turned off.
+ * Keyboard shortcuts: one table, for the handlers and for the list in the help. Single-key shortcuts are ignored in
+ * fields and dialogs, and can be turned off.
  */
 
 import { type ReadonlySignal, signal } from "@preact/signals";
@@ -23,14 +23,14 @@ export type Action =
   | "theme";
 
 export interface Shortcut {
-  /** As `keysOf` writes them; `mod` is Ctrl, or Cmd on a Mac. */
+  /** In the notation of `keysOf`; `mod` is Ctrl, or Cmd on a Mac. */
   readonly keys: string;
   readonly words: string;
   readonly action: Action;
 }
 
 export const SHORTCUTS: readonly Shortcut[] = [
-  { keys: "mod+k", words: "Find a session or a command", action: "palette" },
+  { keys: "mod+k", words: "Search and commands", action: "palette" },
   { keys: "n", words: "New session", action: "new_session" },
   { keys: "/", words: "Search sessions", action: "search" },
   { keys: "j", words: "Next session", action: "next_session" },
@@ -38,14 +38,14 @@ export const SHORTCUTS: readonly Shortcut[] = [
   { keys: "i", words: "Inbox", action: "inbox" },
   { keys: "h", words: "Home", action: "home" },
   { keys: "c", words: "Write a prompt", action: "compose" },
-  { keys: "e", words: "Inspector of the session, and back", action: "inspector" },
+  { keys: "e", words: "Toggle inspector", action: "inspector" },
   { keys: "r", words: "Rename the session", action: "rename" },
-  { keys: "[", words: "Show or hide the list", action: "sidebar" },
+  { keys: "[", words: "Show or hide the sidebar", action: "sidebar" },
   { keys: "t", words: "Next theme", action: "theme" },
   { keys: "?", words: "Keyboard shortcuts", action: "shortcuts" },
 ];
 
-/** What a key event has that matters here. */
+/** The parts of a key event that matter here. */
 export interface Pressed {
   readonly key: string;
   readonly ctrlKey: boolean;
@@ -57,13 +57,13 @@ export interface Pressed {
 /** Where a key was pressed. */
 export type Place = "page" | "field" | "dialog";
 
-/** Which keys those are, as the table writes them. */
+/** Return the keys of an event in the notation of the table. */
 export function keysOf(pressed: Pressed): string {
   const key = pressed.key.length === 1 ? pressed.key.toLowerCase() : pressed.key;
   return `${pressed.ctrlKey || pressed.metaKey ? "mod+" : ""}${pressed.altKey ? "alt+" : ""}${key}`;
 }
 
-/** What the keys mean there; nothing if they are for something else. */
+/** Return the shortcut of an event, if there is one at that place. */
 export function shortcutOf(pressed: Pressed, place: Place, withSingleKeys: boolean): Shortcut | undefined {
   if (pressed.isComposing) return undefined;
   const keys = keysOf(pressed);
@@ -72,7 +72,7 @@ export function shortcutOf(pressed: Pressed, place: Place, withSingleKeys: boole
   return found;
 }
 
-/** Keys as a person reads them: "Ctrl K", or "⌘ K". */
+/** Return keys for display: "Ctrl K", or "⌘ K". */
 export function keysInWords(keys: string, isMac: boolean): string {
   return keys
     .split("+")
@@ -80,23 +80,23 @@ export function keysInWords(keys: string, isMac: boolean): string {
     .join(" ");
 }
 
-// -- at work -------------------------------------------------------------------------------------------------
+// -- handlers ------------------------------------------------------------------------------------------------
 
 const handlers = signal<ReadonlyMap<Action, readonly (() => void)[]>>(new Map());
-/** Whether keys without Ctrl or Cmd do something. Kept. */
+/** Whether single-key shortcuts are on; stored in this browser. */
 export const singleKeys = kept<"on" | "off">("single-keys", ["on", "off"]);
 
-/** Do `run` at the keys of `action`, instead of whoever said so before. Gives how to stop. */
+/** Run `run` for an action; the newest handler wins. Return a function that removes the handler. */
 export function onShortcut(action: Action, run: () => void): () => void {
   const all = handlers.peek();
   handlers.value = new Map(all).set(action, [...(all.get(action) ?? []), run]);
   return () => {
-    const left = handlers.peek().get(action)?.filter((each) => each !== run) ?? [];
-    handlers.value = new Map(handlers.peek()).set(action, left);
+    const remaining = handlers.peek().get(action)?.filter((each) => each !== run) ?? [];
+    handlers.value = new Map(handlers.peek()).set(action, remaining);
   };
 }
 
-/** The shortcuts that do something now. */
+/** Return the shortcuts that have a handler now. */
 export function working(): readonly Shortcut[] {
   return SHORTCUTS.filter((each) => handlers.value.get(each.action)?.length);
 }
@@ -105,7 +105,7 @@ export const isMac: ReadonlySignal<boolean> = signal(
   typeof navigator !== "undefined" && /mac|iphone|ipad/i.test(navigator.platform),
 );
 
-/** Let the keys work. */
+/** Start handling key events. */
 export function startShortcuts(): void {
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented) return;
@@ -118,7 +118,7 @@ export function startShortcuts(): void {
 }
 
 function placeOf(target: EventTarget | null): Place {
-  // What was in a dialog when that was closed has the focus until the page is drawn anew.
+  // An element of a closed dialog keeps the focus until the page is rendered again.
   if (!(target instanceof HTMLElement) || target.closest("dialog:not([open])")) return "page";
   if (target.isContentEditable || target.matches("input, textarea, select, [role=textbox]")) return "field";
   return target.closest("dialog, [role=menu]") ? "dialog" : "page";

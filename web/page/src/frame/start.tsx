@@ -1,13 +1,14 @@
 /**
- * How the page comes in: it asks the daemon who we are. Without a login it says how to get one, and comes in by itself
- * once there is; if the daemon does not answer it says so, and asks again.
+ * The start of the page: it asks the daemon for the caller. Without a login it shows how to log in, and continues as
+ * soon as there is one. If the daemon does not answer, it keeps asking.
  */
 
-import { type ReadonlySignal, effect, signal } from "@preact/signals";
+import { type ReadonlySignal, effect, signal, useSignal } from "@preact/signals";
 import { type DaemonCalls, Unauthenticated, reach } from "@turnwire/client";
 
 import type { Daemon } from "../state/daemon.js";
 import { openFeed } from "../state/feed.js";
+import { logInWith } from "./login.js";
 import { base, pageKey } from "./page_key.js";
 import { wordsOf } from "./toasts.js";
 
@@ -21,15 +22,15 @@ const AGAIN_MS = 2_000;
 const current = signal<Stage>({ at: "starting" });
 export const stage: ReadonlySignal<Stage> = current;
 let isAsking = false;
-/** Tabs tell each other here that they came in. */
+/** Tabs notify each other here of a login. */
 const others = typeof BroadcastChannel === "function" ? new BroadcastChannel(`turnwire ${base.pathname}`) : undefined;
 
-/** Begin, and come in whenever that becomes possible. */
+/** Start, and enter as soon as that is possible. */
 export function start(): void {
   const ask = () => {
     if (current.peek().at !== "in" && document.visibilityState === "visible") void enter();
   };
-  // It is known that there is a login, so also tabs that nobody looks at come in.
+  // There is a login, so hidden tabs enter as well.
   if (others) others.onmessage = () => void (current.peek().at !== "in" && enter());
   document.addEventListener("visibilitychange", ask);
   addEventListener("focus", ask);
@@ -57,7 +58,7 @@ async function enter(): Promise<void> {
 let hasBeenIn = false;
 
 function welcome(client: DaemonCalls): void {
-  // Another login may see other things: nothing of the last one is kept.
+  // Another login may see other sessions, so keep no state of the previous one.
   if (hasBeenIn) return location.reload();
   hasBeenIn = true;
   const { caller } = client.capabilities;
@@ -69,7 +70,7 @@ function welcome(client: DaemonCalls): void {
   current.value = { at: "in", daemon: { client, caller, feed } };
 }
 
-/** What is shown until the page is in. */
+/** The screens before the page has entered. */
 export function Outside({ shown }: { readonly shown: Exclude<Stage, { at: "in" }> }) {
   switch (shown.at) {
     case "starting":
@@ -78,16 +79,23 @@ export function Outside({ shown }: { readonly shown: Exclude<Stage, { at: "in" }
       return (
         <main class="outside">
           <h1>Log in</h1>
-          <p>On the machine of the daemon, run</p>
+          {location.hash === LINK_EXPIRED && (
+            <p class="problem" role="alert">
+              This link has expired or was already used. Run <code>turnwire login</code> for a new one, or ask whoever
+              sent it.
+            </p>
+          )}
+          <p>On the machine that runs turnwire, run</p>
           <p>
             <code>turnwire open</code>
           </p>
           <p>
-            which opens this page logged in. Or run <code>turnwire login</code>, and open the link that it prints in this
-            browser. The link works once.
+            It opens this page and signs you in. Or run <code>turnwire login</code> and open the link that it prints in
+            this browser. The link works once.
           </p>
+          <TokenForm />
           <p class="soft" role="status">
-            This page goes on by itself when you are logged in.
+            This page continues as soon as you are signed in.
           </p>
         </main>
       );
@@ -99,9 +107,50 @@ export function Outside({ shown }: { readonly shown: Exclude<Stage, { at: "in" }
             Is it running? <code>turnwire serve</code> starts it.
           </p>
           <p class="soft" role="status">
-            Trying again. {shown.why}
+            Retrying… {shown.why}
           </p>
         </main>
       );
   }
+}
+
+/** The fragment to which the login page redirects if its link is not valid. */
+const LINK_EXPIRED = "#/link-expired";
+
+function TokenForm() {
+  const token = useSignal("");
+  const problem = useSignal("");
+  const isBusy = useSignal(false);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    if (!token.value.trim() || isBusy.value) return;
+    isBusy.value = true;
+    problem.value = (await logInWith(token.value.trim())) ?? "";
+    isBusy.value = false;
+    if (!problem.value) await enter();
+  };
+  return (
+    <form class="token-form" onSubmit={submit}>
+      <label for="token">Or sign in with a token</label>
+      <div>
+        <input
+          id="token"
+          class="field mono"
+          type="password"
+          autocomplete="off"
+          spellcheck={false}
+          value={token}
+          onInput={(event) => (token.value = event.currentTarget.value)}
+        />
+        <button type="submit" class="button primary" disabled={isBusy.value}>
+          {isBusy.value ? "Signing in…" : "Sign in"}
+        </button>
+      </div>
+      {problem.value && (
+        <p class="problem" role="alert">
+          {problem.value}
+        </p>
+      )}
+    </form>
+  );
 }

@@ -1,4 +1,4 @@
-/** Light, dark, or as the system has it. */
+/** The theme: light, dark, or the system's. */
 
 import { effect } from "@preact/signals";
 
@@ -8,15 +8,15 @@ export const THEMES = ["system", "light", "dark"] as const;
 export type Theme = (typeof THEMES)[number];
 
 export const THEME_WORDS: Readonly<Record<Theme, string>> = {
-  system: "As the system",
+  system: "System",
   light: "Light",
   dark: "Dark",
 };
 
-/** What the user chose. */
+/** The user's choice. */
 export const theme = kept<Theme>("theme", THEMES);
 
-/** Show the page in it, from now on. */
+/** Apply the theme now and whenever it changes. */
 export function startTheme(): void {
   const bar = document.createElement("meta");
   bar.name = "theme-color";

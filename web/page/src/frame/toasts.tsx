@@ -27,7 +27,7 @@ export function tellError(error: unknown): void {
 
 /** An error as a person reads it. */
 export function wordsOf(error: unknown): string {
-  if (!(error instanceof Error) || !error.message) return "It did not work, and no reason was given.";
+  if (!(error instanceof Error) || !error.message) return "Something went wrong, and no reason was given.";
   return sentence(error.message);
 }
 

@@ -1,4 +1,4 @@
-/** What can be done with a session, wherever that is offered: in its menu, in the palette, by keys. */
+/** The actions on a session, for its menu, the palette and the keyboard. */
 
 import { signal } from "@preact/signals";
 
@@ -12,10 +12,10 @@ import type { ListedSession } from "../state/session_list.js";
 import { titleOf } from "./badge.js";
 import { ShareDialog } from "./share.js";
 
-/** Whose title is being changed, and where it is shown as a field. */
+/** The session that is being renamed, and where its field is shown. */
 export const renaming = signal<{ readonly sessionId: string; readonly where: "list" | "head" } | undefined>(undefined);
 
-/** All that the caller may do with a session. */
+/** Return the actions that the caller may take. */
 export function sessionActions(daemon: Daemon, listed: ListedSession, where: "list" | "head"): MenuItem[] {
   const { entry } = listed;
   const { sessionId } = entry;
@@ -31,7 +31,7 @@ export function sessionActions(daemon: Daemon, listed: ListedSession, where: "li
     items.push({ words: "Share", icon: "share", run: share });
   }
   items.push({ words: "Inspector", icon: "inspector", run: () => go({ at: "inspector", sessionId }) });
-  items.push({ words: "Copy id", icon: "copy", run: () => void copy(sessionId, "The session's id is copied.") });
+  items.push({ words: "Copy ID", icon: "copy", run: () => void copy(sessionId, "Session ID copied.") });
   if (mayControl(daemon.caller)) {
     items.push(
       entry.archived
@@ -48,10 +48,10 @@ export async function rename(daemon: Daemon, sessionId: string, title: string): 
   await done(daemon.client.session(sessionId).rename(title.trim() || null));
 }
 
-async function archive(daemon: Daemon, { entry }: ListedSession, away: boolean): Promise<void> {
+async function archive(daemon: Daemon, { entry }: ListedSession, isArchived: boolean): Promise<void> {
   const { client } = daemon;
-  const isDone = await done(away ? client.archive(entry.sessionId) : client.unarchive(entry.sessionId));
-  if (isDone) tell(away ? `“${titleOf(entry)}” is archived.` : `“${titleOf(entry)}” is back in the list.`);
+  const isDone = await done(isArchived ? client.archive(entry.sessionId) : client.unarchive(entry.sessionId));
+  if (isDone) tell(`“${titleOf(entry)}” ${isArchived ? "archived" : "restored"}.`);
 }
 
 function close(daemon: Daemon, { entry }: ListedSession): void {
@@ -59,13 +59,13 @@ function close(daemon: Daemon, { entry }: ListedSession): void {
   const running = entry.hasActivePrompt ? `Its running turn${waiting} will be cancelled. ` : "";
   confirmFirst({
     title: `Close “${titleOf(entry)}”`,
-    text: `${running}It takes no prompts any more, and this cannot be undone. What was said stays readable.`,
+    text: `${running}It won't accept prompts any more. This can't be undone. The conversation stays readable.`,
     act: "Close session",
     run: () => void done(daemon.client.session(entry.sessionId).close()),
   });
 }
 
-/** Whether it went well; else the reason is shown. */
+/** Return whether the request succeeded; an error is shown. */
 export async function done(asked: Promise<unknown>): Promise<boolean> {
   try {
     await asked;

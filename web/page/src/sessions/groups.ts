@@ -19,14 +19,15 @@ const AT_WORK: ReadonlySet<Badge> = new Set(["working", "cancelling", "stalled",
 const DAY_MS = 86_400_000;
 
 /** Rows of sessions that come newest first; they keep their order inside of a group. */
-export function rowsOf(sessions: readonly ListedSession[], nowMs: number): Row[] {
+export function rowsOf(sessions: readonly ListedSession[], nowMs: number, canAnswer = true): Row[] {
+  const asking = canAnswer ? "Needs you" : "Waiting";
   const groups = new Map<string, ListedSession[]>([
-    ["Needs you", []],
+    [asking, []],
     ["Working", []],
   ]);
   const dayWords = dayNamer(nowMs);
   for (const each of sessions) {
-    const words = groupOf(each, dayWords);
+    const words = groupOf(each, asking, dayWords);
     const group = groups.get(words);
     if (group) group.push(each);
     else groups.set(words, [each]);
@@ -40,8 +41,8 @@ export function rowsOf(sessions: readonly ListedSession[], nowMs: number): Row[]
   return rows;
 }
 
-function groupOf({ entry, badge }: ListedSession, dayWords: (thenMs: number) => string): string {
-  if (badge === "needs_you") return "Needs you";
+function groupOf({ entry, badge }: ListedSession, asking: string, dayWords: (thenMs: number) => string): string {
+  if (badge === "needs_you") return asking;
   if (AT_WORK.has(badge)) return "Working";
   return dayWords(Date.parse(entry.updatedAt));
 }

@@ -1,4 +1,4 @@
-/** Everything that waits for an answer, of all sessions, in one place. */
+/** The open requests of all sessions. */
 
 import { FormCard } from "../content/elicitation.js";
 import { PermissionCard } from "../content/permission.js";
@@ -16,12 +16,12 @@ export function InboxPane({ daemon, inbox }: { readonly daemon: Daemon; readonly
   if (!asked.length) {
     return (
       <div class="empty">
-        <p>Nothing waits for you.</p>
-        <p class="soft">When an agent asks for permission or has a question, it is here and in its session.</p>
+        <p>You're all caught up.</p>
+        <p class="soft">When an agent asks for permission or has a question, it appears here and in its session.</p>
         {canNotify && !isNotified.value && (
           <button type="button" class="button" onClick={() => void setNotified(true)}>
             <Icon name="bell" />
-            Notify me
+            Turn on notifications
           </button>
         )}
       </div>
@@ -44,7 +44,7 @@ interface CardProps {
   readonly inbox: Inbox;
 }
 
-/** The card goes when the daemon says that the request is over, not when it was answered here. */
+/** The card disappears when the daemon reports the request as closed, not when it is answered here. */
 function AskedCard({ asked, mayAnswer, inbox }: CardProps) {
   const { request, sessionId, at } = asked;
   const answer = (body: object) =>

@@ -11,10 +11,10 @@ import { toggleMenu } from "../frame/menu.js";
 import { onShortcut } from "../frame/shortcuts.js";
 import { ago, moment, now } from "../frame/time.js";
 import { go, hrefOf, route } from "../route.js";
-import type { Daemon } from "../state/daemon.js";
+import { type Daemon, mayControl } from "../state/daemon.js";
 import { type ListedSession, type SessionList, badgeOf } from "../state/session_list.js";
 import { renaming, sessionActions } from "./actions.js";
-import { BADGES, BadgeShape, badgeWords, folderOf, titleOf } from "./badge.js";
+import { BadgeShape, badgeWords, folderOf, lookOf, titleOf } from "./badge.js";
 import { type FoundWords, type MarkedPart, type Row, foundParts, markedParts, rowsOf } from "./groups.js";
 import type { SessionSearch } from "./search.js";
 import { TitleField } from "./title_field.js";
@@ -40,18 +40,23 @@ interface ListProps {
 }
 
 /** The rows that are shown: what was found, or all sessions in their groups. */
-export function useRows({ list, search }: Omit<ListProps, "daemon">): ReadonlySignal<readonly Row[]> {
+export function useRows({ daemon, list, search }: ListProps): ReadonlySignal<readonly Row[]> {
   return useComputed(() => {
     const found = search.found.value;
-    if (!found) return rowsOf(list.sessions.value, now.value);
+    if (!found) return rowsOf(list.sessions.value, now.value, mayControl(daemon.caller));
     // The list is live, an answer to a search is not.
     const live = new Map(list.sessions.value.map((each) => [each.entry.sessionId, each]));
     return found.map((entry) => ({
       row: "session" as const,
       listed: live.get(entry.sessionId) ?? { entry, badge: badgeOf(entry) },
-      found: (entry.matches ?? []).slice(0, MOST_FOUND),
+      found: distinct(entry.matches ?? []).slice(0, MOST_FOUND),
     }));
   });
+}
+
+/** Return the matches without repeated snippets. */
+function distinct(matches: readonly FoundWords[]): FoundWords[] {
+  return [...new Map(matches.map((each) => [each.snippet, each])).values()];
 }
 
 interface RowsProps {
@@ -212,6 +217,8 @@ function SessionRow({ daemon, listed, found, words, label, isShown, isReachable,
   const isRenamed = renaming.value?.sessionId === entry.sessionId && renaming.value.where === "list";
   const updated = Date.parse(entry.updatedAt);
   const title = titleOf(entry);
+  const canAnswer = mayControl(daemon.caller);
+  const look = lookOf(badge, canAnswer);
   return (
     <>
       {isRenamed && <TitleField daemon={daemon} entry={entry} />}
@@ -225,7 +232,7 @@ function SessionRow({ daemon, listed, found, words, label, isShown, isReachable,
         onBlur={onBlur}
       >
         <BadgeShape badge={badge} />
-        <span class={entry.title ? "row-title" : "row-title unnamed"} title={title}>
+        <span class={entry.title || entry.firstPrompt ? "row-title" : "row-title unnamed"} title={title}>
           {words ? <Marked parts={markedParts(title, words)} /> : title}
           <span class="unseen">, </span>
         </span>
@@ -235,10 +242,10 @@ function SessionRow({ daemon, listed, found, words, label, isShown, isReachable,
         </time>
         <span class="row-about">
           {badge === "idle" ? (
-            <span class="unseen">{badgeWords(listed)}, </span>
+            <span class="unseen">{badgeWords(listed, canAnswer)}, </span>
           ) : (
-            <span class={`row-badge ${BADGES[badge].tone}`} title={BADGES[badge].why}>
-              {badgeWords(listed)}
+            <span class={`row-badge ${look.tone}`} title={look.why}>
+              {badgeWords(listed, canAnswer)}
             </span>
           )}
           <span title={entry.cwd}>

@@ -1,9 +1,10 @@
-/** A new session: which agent, in which folder, and the first prompt if there is one already. */
+/** The form of a new session: agent, folder, and optionally the first prompt. */
 
 import { useSignal } from "@preact/signals";
 import type { HostedAgent } from "@turnwire/client";
-import { useEffect, useId } from "preact/hooks";
+import { useEffect, useId, useRef } from "preact/hooks";
 
+import { focusComposerOf } from "../conversation/composer.js";
 import { Dialog, closeDialog, openDialog } from "../frame/dialog.js";
 import { keepText, keptText } from "../frame/kept.js";
 import { sentence, tellError, wordsOf } from "../frame/toasts.js";
@@ -11,14 +12,14 @@ import { go } from "../route.js";
 import { type Daemon, mayControl } from "../state/daemon.js";
 
 const STATE_WORDS: Readonly<Record<string, string>> = {
-  not_started: "starts when it is needed",
+  not_started: "starts on demand",
   starting: "starting",
   running: "running",
   unavailable: "not available",
 };
 const OTHER = "";
 
-/** Whether the caller may make one: who is let in for one session may not. */
+/** Whether the caller may create sessions. A credential for one session does not allow it. */
 export function mayCreate(daemon: Daemon): boolean {
   return mayControl(daemon.caller) && daemon.caller.sessionId === undefined;
 }
@@ -31,6 +32,11 @@ export function openNewSession(daemon: Daemon): void {
   ));
 }
 
+/** Label of the built-in agent without a model, which has demonstrations. */
+const NO_MODEL = "(no model)";
+const DEMONSTRATIONS = ["What is in this folder?", "/demo", "/demo permission"];
+const SUGGESTIONS = ["What is in this folder?", "Explain how this project works.", "Find a bug and propose a fix."];
+
 export function NewSessionForm({ daemon }: { readonly daemon: Daemon }) {
   const { workspaces } = daemon.client.capabilities;
   const agents = useSignal<readonly HostedAgent[]>([]);
@@ -38,17 +44,19 @@ export function NewSessionForm({ daemon }: { readonly daemon: Daemon }) {
   const lastFolder = keptText("new.folder") ?? workspaces[0]?.cwd ?? "";
   const workspace = useSignal(workspaces.some((each) => each.cwd === lastFolder) ? lastFolder : OTHER);
   const folder = useSignal(lastFolder);
-  const title = useSignal("");
   const prompt = useSignal("");
   const problem = useSignal("");
   const isBusy = useSignal(false);
+  const field = useRef<HTMLTextAreaElement>(null);
   const id = useId();
+  const isTouch = matchMedia("(pointer: coarse)").matches;
 
   useEffect(() => {
+    if (!isTouch && document.activeElement === document.body) field.current?.focus();
     daemon.client.agents().then(
       (found) => {
         agents.value = found;
-        // One that was chosen last may be gone.
+        // The agent that was chosen last may have been removed.
         if (!found.some((each) => each.name === agent.value)) {
           agent.value = (found.find((each) => each.default) ?? found[0])?.name ?? "";
         }
@@ -65,16 +73,15 @@ export function NewSessionForm({ daemon }: { readonly daemon: Daemon }) {
     problem.value = "";
     try {
       const cwd = folder.value.trim();
-      const name = title.value.trim();
       const { sessionId } = await daemon.client.open({
         ...(cwd ? { cwd } : {}),
         ...(agent.value ? { agent: agent.value } : {}),
-        ...(name ? { title: name } : {}),
       });
       keepText("new.agent", agent.value);
       keepText("new.folder", cwd);
       const said = prompt.value;
       closeDialog();
+      focusComposerOf(sessionId);
       go({ at: "session", sessionId });
       if (said.trim()) await daemon.client.session(sessionId).submit(said).catch(tellError);
     } catch (error) {
@@ -93,7 +100,8 @@ export function NewSessionForm({ daemon }: { readonly daemon: Daemon }) {
         void create();
       }}
       onKeyDown={(event) => {
-        if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+        const isSent = event.ctrlKey || event.metaKey || (event.target === field.current && !event.shiftKey && !isTouch);
+        if (event.key !== "Enter" || event.isComposing || !isSent) return;
         event.preventDefault();
         void create();
       }}
@@ -102,13 +110,36 @@ export function NewSessionForm({ daemon }: { readonly daemon: Daemon }) {
       <textarea
         id={`${id}p`}
         class="field"
+        ref={field}
         rows={3}
-        placeholder="What is to be done? You can also say it later."
+        placeholder="What should the agent do? (optional)"
         data-first
         value={prompt}
         onInput={(event) => (prompt.value = event.currentTarget.value)}
       />
+      <ul class="suggestions" aria-label="Suggestions">
+        {(chosen?.label.endsWith(NO_MODEL) ? DEMONSTRATIONS : SUGGESTIONS).map((each) => (
+          <li key={each}>
+            <button
+              type="button"
+              class="button small"
+              onClick={() => {
+                prompt.value = each;
+                field.current?.focus();
+              }}
+            >
+              {each}
+            </button>
+          </li>
+        ))}
+      </ul>
       <div class="new-session-where">
+        {agents.value.length === 1 && (
+          <div>
+            <span class="label">Agent</span>
+            <span class="field only">{chosen?.label}</span>
+          </div>
+        )}
         {agents.value.length > 1 && (
           <div>
             <label for={`${id}a`}>Agent</label>
@@ -137,12 +168,12 @@ export function NewSessionForm({ daemon }: { readonly daemon: Daemon }) {
                 {each.cwd}
               </option>
             ))}
-            <option value={OTHER}>Another folder …</option>
+            <option value={OTHER}>Another folder…</option>
           </select>
         </div>
         {workspace.value === OTHER && (
           <div>
-            <label for={`${id}f`}>Path of the folder</label>
+            <label for={`${id}f`}>Folder path</label>
             <input
               id={`${id}f`}
               class="field mono"
@@ -153,12 +184,6 @@ export function NewSessionForm({ daemon }: { readonly daemon: Daemon }) {
             />
           </div>
         )}
-        <div>
-          <label for={`${id}t`}>
-            Title <span class="soft">(optional)</span>
-          </label>
-          <input id={`${id}t`} class="field" value={title} onInput={(event) => (title.value = event.currentTarget.value)} />
-        </div>
       </div>
       {chosen?.why && <p class="soft small">{sentence(chosen.why)}</p>}
       {problem.value && (
@@ -168,7 +193,7 @@ export function NewSessionForm({ daemon }: { readonly daemon: Daemon }) {
       )}
       <div class="dialog-acts">
         <button type="submit" class="button primary" disabled={isBusy.value}>
-          {isBusy.value ? "Starting …" : prompt.value.trim() ? "Start and send" : "Start session"}
+          {isBusy.value ? "Starting…" : prompt.value.trim() ? "Start and send" : "Start session"}
         </button>
       </div>
     </form>

@@ -1,9 +1,10 @@
-/** Share links of a session: make one in two clicks, see those that are good, revoke them. */
+/** Share links of a session: create one in two clicks, list the active ones, revoke them. */
 
 import { useSignal } from "@preact/signals";
 import type { NewShare, SessionEntry, Share } from "@turnwire/client";
 import { useEffect } from "preact/hooks";
 
+import { ONLY_HERE, isLoopback } from "../frame/phone.js";
 import { copy } from "../frame/copy.js";
 import { Dialog } from "../frame/dialog.js";
 import { Icon } from "../frame/icon.js";
@@ -58,23 +59,24 @@ export function ShareDialog({ daemon, entry }: { readonly daemon: Daemon; readon
 
   return (
     <Dialog title={`Share “${titleOf(entry)}”`} kind="share">
-      <p class="soft">Whoever has the link can read this session, from its beginning, and do nothing else.</p>
+      <p class="soft">Anyone with the link can read the whole session, and nothing else.</p>
+      {isLoopback && <p class="note small">{ONLY_HERE}</p>}
       {made.value ? (
         <div class="share-made">
           <label class="unseen" for="share-link">
             Link
           </label>
           <input id="share-link" class="field mono small" readOnly value={made.value.url} onFocus={(event) => event.currentTarget.select()} />
-          <button type="button" class="button primary" data-first onClick={() => void copy(made.value!.url, "The link is copied.")}>
+          <button type="button" class="button primary" data-first onClick={() => void copy(made.value!.url, "Link copied.")}>
             <Icon name="copy" />
             Copy
           </button>
-          <p class="soft small">Good until {moment(made.value.expiresAt)}. It is shown only now.</p>
+          <p class="soft small">Valid until {moment(made.value.expiresAt)}. You won't see it again.</p>
         </div>
       ) : (
         <div class="share-new">
           <label>
-            Good for{" "}
+            Valid for{" "}
             <select class="field" value={String(lifetime.value)} onChange={(event) => (lifetime.value = Number(event.currentTarget.value))}>
               {LIFETIMES.map((each) => (
                 <option value={String(each.seconds)} key={each.seconds}>
@@ -84,7 +86,7 @@ export function ShareDialog({ daemon, entry }: { readonly daemon: Daemon; readon
             </select>
           </label>
           <button type="button" class="button primary" data-first onClick={make}>
-            Make link
+            Create link
           </button>
         </div>
       )}
@@ -95,12 +97,12 @@ export function ShareDialog({ daemon, entry }: { readonly daemon: Daemon; readon
       )}
       {shares.value.length > 0 && (
         <>
-          <h3 class="small soft">Links that are good now</h3>
+          <h3 class="small soft">Active links</h3>
           <ul class="share-list">
             {shares.value.map((each) => (
               <li key={each.tokenId}>
                 <span>
-                  Made {moment(each.createdAt)}
+                  Created {moment(each.createdAt)}
                   <span class="soft small"> · until {moment(each.expiresAt)}</span>
                 </span>
                 <button type="button" class="button danger" onClick={() => revoke(each)}>

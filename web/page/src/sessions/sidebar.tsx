@@ -1,4 +1,4 @@
-/** The list of sessions with what belongs to it: the search, the way to a new one, and those that were put away. */
+/** The sidebar: the list of sessions, its search, the archive, and the button for a new session. */
 
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren, RefObject } from "preact";
@@ -18,19 +18,19 @@ interface SidebarProps {
   readonly daemon: Daemon;
   readonly list: SessionList;
   readonly search: SessionSearch;
-  /** What is in its first line. */
+  /** The content of the first line. */
   readonly children: ComponentChildren;
   /** Make it visible. */
   readonly onWanted: () => void;
 }
 
 export function Sidebar({ place, daemon, list, search, children, onWanted }: SidebarProps) {
-  const rows = useRows({ list, search });
+  const rows = useRows({ daemon, list, search });
   const field = useRef<HTMLInputElement>(null);
   const words = search.words.value.trim();
   const labels = useSignal<AgentLabels>(new Map());
   useEffect(() => {
-    // Names for the eye only, so nothing is said if they cannot be had.
+    // The labels are optional, so an error is ignored.
     void daemon.client.agents().then(
       (agents) => {
         if (agents.length > 1) labels.value = new Map(agents.map((each) => [each.name, each.label]));
@@ -101,7 +101,7 @@ export function Sidebar({ place, daemon, list, search, children, onWanted }: Sid
           </button>
         )}
         {daemon.caller.role === "observer" && (
-          <span class="badge" title="You can read everything here and change nothing.">
+          <span class="badge" title="You can read everything here, but change nothing.">
             Read only
           </span>
         )}
@@ -111,7 +111,7 @@ export function Sidebar({ place, daemon, list, search, children, onWanted }: Sid
 }
 
 function emptyWords(list: SessionList, search: SessionSearch): string {
-  if (search.words.value.trim()) return search.found.value ? "Nothing found." : "Searching …";
-  if (!list.isLoaded.value) return "Loading …";
-  return list.archived.value ? "No session is archived." : "No sessions yet.";
+  if (search.words.value.trim()) return search.found.value ? "No matches." : "Searching…";
+  if (!list.isLoaded.value) return "Loading…";
+  return list.archived.value ? "No archived sessions." : "No sessions yet.";
 }

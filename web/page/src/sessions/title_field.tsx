@@ -1,4 +1,4 @@
-/** The title of a session while it is changed in its place: Enter keeps it, Escape does not. */
+/** The title of a session as a field: Enter saves, Escape cancels. */
 
 import type { SessionEntry } from "@turnwire/client";
 import { useLayoutEffect, useRef } from "preact/hooks";
@@ -26,7 +26,7 @@ export function TitleField({ daemon, entry }: { readonly daemon: Daemon; readonl
       ref={field}
       class="field title-field"
       aria-label="Title of the session"
-      placeholder="Without a title, the agent's is shown"
+      placeholder="Empty: use the agent's title"
       defaultValue={entry.title ?? ""}
       onKeyDown={(event) => {
         event.stopPropagation();

@@ -1,22 +1,22 @@
 /**
- * One session as the page shows it: the newest page of its transcript, and every event behind that. What is shown is a
- * fold of what the daemon says; nothing is assumed, and no time ends anything.
+ * One session as the page shows it: the newest page of its transcript and every event after it. The state is a fold of
+ * the daemon's data; nothing is assumed, and no timeout ends a turn.
  *
- *   C1  What was read before the events were heard is brought to where they begin, and each event is applied once, by its
- *       number. So the page is shown as soon as it is here, and nothing is missed.
- *   C2  When events were missed, all is read anew.
- *   C3  The end of a turn is its terminal event.
+ *   C1  The transcript page is shown as soon as it arrives. Events between the page and the subscription are read from
+ *       the log, and each event is applied once, by its number, so nothing is missed.
+ *   C2  When events were missed, everything is read again.
+ *   C3  A turn ends by its terminal event only.
  */
 
 import { type ReadonlySignal, batch, signal } from "@preact/signals";
 import { type AnyEvent, DaemonUnreachable, type PermissionMembers, type SessionCalls, SessionNotFound } from "@turnwire/client";
-import { type Answered, type Item, SessionView } from "@turnwire/client/view";
+import { type Answered, type Item, type Latest, SessionView } from "@turnwire/client/view";
 
-import { type Daemon, type Hearing, whenOpen } from "./daemon.js";
+import { type Daemon, type Hearing, nameOf, whenOpen } from "./daemon.js";
 import { PerFrame } from "./frames.js";
 import { Rows } from "./rows.js";
 
-/** A permission request that was seen open here, and how it was closed. */
+/** A permission request that was open in this page, and how it was closed. */
 export interface ClosedRequest {
   readonly request: PermissionMembers;
   readonly closed: Answered;
@@ -25,9 +25,9 @@ export interface ClosedRequest {
 export type Loading = "loading" | "ready" | "missing" | { readonly failed: string };
 
 const AGAIN_MS = 500;
-/** Items of the first page: the newest screen and a little more, so that it is drawn soon. */
+/** Items of the first page: about one screen, so that it is drawn soon. */
 const FIRST = 20;
-/** Items of those before: some screens. */
+/** Items of each older page. */
 const PAGE = 60;
 
 export class ConversationState {
@@ -37,20 +37,22 @@ export class ConversationState {
   readonly #hasOlder = signal(false);
   readonly hasOlder: ReadonlySignal<boolean> = this.#hasOlder;
   readonly #growing = signal(-1);
-  /** The place of the item that the agent may be adding to; -1 if there is none. */
+  /** The place of the item that may still grow; -1 if there is none. */
   readonly growing: ReadonlySignal<number> = this.#growing;
   readonly #agent = signal<string | undefined>(undefined);
-  /** The name of its agent, once that is known. */
+  /** The name of its agent, once known. */
   readonly agent: ReadonlySignal<string | undefined> = this.#agent;
   readonly #askedCalls = signal<ReadonlySet<string>>(new Set());
   /** The tool calls that open requests are about. */
   readonly askedCalls: ReadonlySignal<ReadonlySet<string>> = this.#askedCalls;
   /** Requests that were answered in this tab. */
   readonly answeredHere = new Set<string>();
-  /** Another number whenever something besides the items may have changed. */
+  /** The plans at the end of each turn that ended while the session was open here. */
+  readonly plansOf = new Map<string, NonNullable<Latest["plans"]>>();
+  /** Changes whenever something besides the items may have changed. */
   readonly #version = signal(0);
 
-  /** To act on it. */
+  /** The requests of this session. */
   readonly session: SessionCalls;
   readonly #hearing: Hearing;
   readonly #stopMissed: () => void;
@@ -58,11 +60,11 @@ export class ConversationState {
   #view: SessionView | undefined;
   readonly #requests = new Map<string, PermissionMembers>();
   #waiting: AnyEvent[] = [];
-  /** Counts readings, so that one that was overtaken is dropped. */
+  /** Counts reads, so that an overtaken one is dropped. */
   #reading = 0;
-  /** Every event from now on is heard. */
+  /** The subscription is active. */
   #isHeard = false;
-  /** The view is where the events that are heard go on. */
+  /** The view is up to date, so new events can be applied to it. */
   #isLive = false;
   #isClosed = false;
 
@@ -79,13 +81,13 @@ export class ConversationState {
     void this.#read();
   }
 
-  /** All that is known besides the items, as of now; reading it in a component draws that anew when it changes. */
+  /** Everything besides the items. A component that reads it is rendered again when it changes. */
   get view(): SessionView | undefined {
     void this.#version.value;
     return this.#view;
   }
 
-  /** Requests that were open here and are not any more, in the order in which they were closed. */
+  /** Requests that were open here and are closed now, in the order in which they were closed. */
   get closedRequests(): readonly ClosedRequest[] {
     return [...(this.view?.answered.values() ?? [])].flatMap((closed) => {
       const request = this.#requests.get(closed.requestId);
@@ -93,10 +95,10 @@ export class ConversationState {
     });
   }
 
-  /** Answer a request, as the daemon takes it. Gives whether this answer counts. */
+  /** Answer a request. Return whether this answer won. */
   async answer(request: PermissionMembers, body: object): Promise<boolean> {
     const { requestId } = request;
-    // Before it is sent: the event of an answer that counts may be here before the reply to it.
+    // Before it is sent: the event of a winning answer may arrive before the response.
     this.answeredHere.add(requestId);
     let isWon = false;
     try {
@@ -110,6 +112,9 @@ export class ConversationState {
     return isWon;
   }
 
+  /** Return the name to show for an author. */
+  nameOf = (author: string): string => nameOf(author, this.daemon.caller);
+
   close(): void {
     this.#isClosed = true;
     this.#hearing.stop();
@@ -122,7 +127,7 @@ export class ConversationState {
     const before = view.before;
     const page = await this.daemon.client.transcript(this.sessionId, { limit: PAGE, ...(before === undefined ? {} : { before }) });
     if (this.#isClosed || this.#view !== view || view.before !== before) return;
-    // A page that is too old to fit is asked for again by the next scroll.
+    // A page that is too old is requested again by the next scroll.
     if (!view.prepend(page)) return;
     view.drain();
     batch(() => {
@@ -131,7 +136,7 @@ export class ConversationState {
     });
   }
 
-  /** What was said in a child session: its newest page, then those before. */
+  /** Load a child session's newest page, then the page before those that are loaded. */
   async loadChild(childId: string): Promise<void> {
     const view = this.#view;
     const conversation = view?.children.get(childId)?.conversation;
@@ -163,7 +168,7 @@ export class ConversationState {
       if (isOvertaken()) return;
       this.#isLive = true;
       this.#agent.value = snapshot.agent;
-      // It may be ahead of the events here, and is never far behind: it was asked for after them.
+      // The snapshot may be ahead of the events here, but never far behind: it was requested after them.
       view.takeSnapshot(snapshot);
       this.#apply();
     } catch (error) {
@@ -174,7 +179,7 @@ export class ConversationState {
     }
   }
 
-  /** The daemon went away in the middle of it. What is here is shown until it is back. */
+  /** Read again when the daemon is back. Until then the page shows what it has. */
   async #readAgain(): Promise<void> {
     await whenOpen(this.daemon.feed.link, AGAIN_MS);
     if (!this.#isClosed) await this.#read();
@@ -191,7 +196,7 @@ export class ConversationState {
     });
   }
 
-  /** The events between the page and the first that was heard. */
+  /** Apply the events between the transcript page and the start of the subscription. */
   async #catchUp(view: SessionView, isOvertaken: () => boolean): Promise<void> {
     for (;;) {
       const part = await this.daemon.client.log(this.sessionId, { after: view.lastEventId });
@@ -219,12 +224,13 @@ export class ConversationState {
         for (const each of events) {
           view.apply(each);
           if (each.type !== "turn_complete" && each.type !== "turn_error") continue;
-          // The row of an end stands behind what came before it in the log.
+          // The row of an end comes after everything before it in the log.
           this.#show(view);
           this.rows.end(each.data.promptId);
+          this.#keepPlans(view, each.data.promptId);
         }
       } catch {
-        // Something was left out, so what is shown may be wrong: all of it is read anew.
+        // An event is missing, so the state may be wrong.
         void this.#read();
         return;
       }
@@ -234,7 +240,14 @@ export class ConversationState {
     });
   }
 
-  /** Requests that are open now. When one is closed, what it asked is still known. */
+  /** Keep the plans of a turn that has ended, unless an earlier turn has them already. */
+  #keepPlans(view: SessionView, promptId: string): void {
+    const { plans = {} } = view.latest;
+    const isNew = Object.keys(plans).length > 0 && ![...this.plansOf.values()].includes(plans);
+    if (isNew) this.plansOf.set(promptId, plans);
+  }
+
+  /** Remember the open requests: their content is shown after they are closed. */
   #seen(view: SessionView): void {
     for (const each of view.permissions) this.#requests.set(each.requestId, each);
     const asked = new Set(view.permissions.flatMap((each) => toolCallOf(each) ?? []));
@@ -253,7 +266,7 @@ export class ConversationState {
   }
 }
 
-/** The id of the tool call that a request is about, in the words of ACP v1 or v2. */
+/** Return the id of the tool call that a request is about, in ACP v1 or v2. */
 export function toolCallOf(request: PermissionMembers): string | undefined {
   const params = (request.params ?? {}) as { readonly toolCall?: Told; readonly subject?: { readonly toolCall?: Told } };
   const { toolCallId } = request.toolCall ?? params.toolCall ?? params.subject?.toolCall ?? {};

@@ -1,29 +1,29 @@
-/** The daemon as every part of the page has it: its client, who we are there, and the one stream of all events. */
+/** The daemon as the parts of the page use it: its client, the caller, and the shared stream of all events. */
 
 import { type ReadonlySignal, effect } from "@preact/signals";
 import type { AnyEvent, Caller, DaemonCalls } from "@turnwire/client";
 
-/** Whether news arrives; `refused` if the login is over. */
+/** State of the event stream; `refused` if the login has ended. */
 export type Link = "connecting" | "open" | "lost" | "refused";
 
-/** Events of one session or of all, heard from some moment on. */
+/** A subscription to the events of one session or of all. */
 export interface Hearing {
-  /** That moment: what is asked of the daemon from here on is followed without a gap. */
+  /** Resolves when the subscription is active: later responses of the daemon are followed without a gap. */
   readonly begun: Promise<void>;
   stop(): void;
 }
 
 /**
- * Events of all sessions in the agents' own words (`acp=agent`), each once and in the order of its session. Shared by
- * all tabs: one connection to the daemon, however many there are.
+ * The events of all sessions in the agents' own dialect (`acp=agent`), each once and in the order of its session. All
+ * tabs share one connection to the daemon.
  */
 export interface Feed {
   readonly link: ReadonlySignal<Link>;
   /** All events of one session. */
   session(sessionId: string, hear: (events: readonly AnyEvent[]) => void): Hearing;
-  /** Events of all sessions, less the chunks of sessions that nobody here hears by `session`. */
+  /** Events of all sessions, without the chunks of sessions that have no subscriber through `session`. */
   all(hear: (events: readonly AnyEvent[]) => void): Hearing;
-  /** Events were missed: of one session, or of all. Whoever folded them reads anew. Gives how to stop. */
+  /** Called when events of one session, or of all, were missed and must be read again. Returns how to unsubscribe. */
   missed(hear: (sessionId: string | undefined) => void): () => void;
 }
 
@@ -31,6 +31,15 @@ export interface Daemon {
   readonly client: DaemonCalls;
   readonly caller: Caller;
   readonly feed: Feed;
+}
+
+/** The name of every login by a login link. Such logins belong to an owner. */
+const LOGIN = "page";
+
+/** Return the name to show for an author. */
+export function nameOf(author: string, caller: Caller): string {
+  if (author === caller.name) return "You";
+  return author === LOGIN ? "Owner" : author;
 }
 
 /** Whether the caller may prompt, answer and cancel. */
@@ -43,7 +52,7 @@ export function mayOwn(caller: Caller): boolean {
   return caller.role === "owner";
 }
 
-/** After a pause, when news arrives: to ask again what a daemon that was away did not answer. */
+/** Wait for a pause and then for a connection, to repeat a request that the daemon did not answer. */
 export async function whenOpen(link: ReadonlySignal<Link>, pauseMs: number): Promise<void> {
   await new Promise((resolve) => setTimeout(resolve, pauseMs));
   await new Promise<void>((resolve) => {

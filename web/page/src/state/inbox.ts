@@ -1,4 +1,4 @@
-/** Everything that needs an answer, in all sessions, live. An answer counts when the daemon says so. */
+/** The open requests of all sessions, live. A request is closed by the daemon's event. */
 
 import { type ReadonlySignal, computed, effect, signal } from "@preact/signals";
 import { type AnyEvent, type PermissionMembers, TurnwireError } from "@turnwire/client";
@@ -8,25 +8,24 @@ import type { SessionList } from "./session_list.js";
 
 export interface Asked {
   readonly sessionId: string;
-  /** What the session is called. */
   readonly title: string;
   readonly request: PermissionMembers;
-  /** When it was asked; 0 if that is not known. */
+  /** Time of the request; 0 if unknown. */
   readonly at: number;
 }
 
-/** `heard` is when it came here, by this tab's own clock. */
+/** `heard`: the time of arrival by this tab's clock. */
 type Open = Omit<Asked, "title"> & { readonly heard: number };
 
 export class Inbox {
-  /** By session and request. */
+  /** By session id and request id. */
   readonly #open = signal<ReadonlyMap<string, Open>>(new Map());
-  /** Requests that are over. One that is listed late does not come back. */
+  /** Closed requests: a late list does not bring them back. */
   readonly #over = new Set<string>();
   readonly asked: ReadonlySignal<readonly Asked[]> = computed(() => {
     const sessions = this.list.byId.value;
     return [...this.#open.value.values()]
-      .map((each) => ({ ...each, title: sessions.get(each.sessionId)?.title ?? "" }))
+      .map((each) => ({ ...each, title: sessions.get(each.sessionId)?.title ?? sessions.get(each.sessionId)?.firstPrompt ?? "" }))
       .sort((one, other) => one.at - other.at);
   });
 
@@ -35,13 +34,13 @@ export class Inbox {
     private readonly list: SessionList,
   ) {
     daemon.feed.all((events) => this.#hear(events));
-    // The list is read while its events are heard, so what it knows and what comes is all there is.
+    // The list is read after the subscription, so the list and the events together are complete.
     effect(() => {
       if (list.loads.value > 0) void this.#read();
     });
   }
 
-  /** Answer as the daemon takes it: `{outcome}` of a permission request, `{answer}` of a form. */
+  /** Answer a request. `body`: `{outcome}` for a permission request, `{answer}` for a form. */
   async answer(asked: Pick<Asked, "sessionId" | "request">, body: object): Promise<void> {
     await this.daemon.client.session(asked.sessionId).reply(asked.request.requestId, body);
   }
@@ -59,7 +58,7 @@ export class Inbox {
     }
   }
 
-  /** What was asked before we heard, or while we did not. */
+  /** Read the requests from before the subscription, or from a gap in it. */
   async #read(): Promise<void> {
     const needing = [...this.list.byId.peek().values()].filter((each) => each.permissionCount > 0);
     const ids = new Set(needing.map((each) => each.sessionId));
@@ -74,14 +73,14 @@ export class Inbox {
       const answer = await this.daemon.client.request<{ permissions: (PermissionMembers & { at: number })[] }>("GET", path);
       const listed = new Set(answer.permissions.map((each) => keyOf(sessionId, each.requestId)));
       for (const [key, open] of this.#open.peek()) {
-        // One that came meanwhile is newer than the list.
+        // A request that arrived meanwhile is newer than the list.
         if (open.sessionId === sessionId && open.heard < asked && !listed.has(key)) this.#remove(key);
       }
       for (const request of answer.permissions) {
         this.#add({ sessionId, request, at: request.at, heard: performance.now() });
       }
     } catch (error) {
-      // If the daemon is away, the list is read anew when it is back.
+      // If the daemon is away, the list is read again when it is back.
       if (!(error instanceof TurnwireError)) throw error;
     }
   }
@@ -95,9 +94,9 @@ export class Inbox {
   #remove(key: string): void {
     this.#over.add(key);
     if (!this.#open.peek().has(key)) return;
-    const left = new Map(this.#open.peek());
-    left.delete(key);
-    this.#open.value = left;
+    const remaining = new Map(this.#open.peek());
+    remaining.delete(key);
+    this.#open.value = remaining;
   }
 }
 

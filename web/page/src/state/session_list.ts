@@ -1,6 +1,6 @@
 /**
- * Every session that the caller may see, live: the daemon's list, and behind each entry the events that are newer than
- * it. Badges are derived from the entries alone.
+ * All sessions that the caller may see, live: the daemon's list, and for each entry the events that are newer. Badges
+ * are derived from the entries alone.
  */
 
 import { type ReadonlySignal, computed, signal } from "@preact/signals";
@@ -28,13 +28,13 @@ export interface ListedSession {
   readonly badge: Badge;
 }
 
-/** How often the daemon is asked which running turns seem to be over: it judges that when it is asked. */
+/** Interval for asking the daemon which running turns seem to be over: it decides that on request. */
 const JUDGED_MS = 30_000;
 const AGAIN_MS = 1_000;
-/** Reasons after which nothing is wrong: the next prompt brings an agent. */
+/** Reasons for a missing agent that are no problem: the next prompt starts one. */
 const NOTHING_WRONG = new Set(["agent_recycled", "daemon_restarted", "daemon_stopped", "node_lost"]);
 
-/** What a session is shown as: the first of these that is true. */
+/** Return the badge of a session: the first that applies. */
 export function badgeOf(entry: SessionEntry): Badge {
   if (entry.closed) return "closed";
   if (entry.permissionCount > 0) return "needs_you";
@@ -50,10 +50,10 @@ export function badgeOf(entry: SessionEntry): Badge {
 export class SessionList {
   readonly #all = signal<readonly SessionEntry[]>([]);
   readonly #loads = signal(0);
-  /** How often the whole list was read: at the beginning, and whenever events were missed. */
+  /** Number of times the whole list was read: at the start, and whenever events were missed. */
   readonly loads: ReadonlySignal<number> = this.#loads;
   readonly isLoaded: ReadonlySignal<boolean> = computed(() => this.#loads.value > 0);
-  /** Show those that were put away, instead of the others. */
+  /** Show the archived sessions instead of the others. */
   readonly archived = signal(false);
   /** Newest activity first. */
   readonly sessions: ReadonlySignal<readonly ListedSession[]> = computed(() =>
@@ -61,14 +61,16 @@ export class SessionList {
       .filter((each) => Boolean(each.archived) === this.archived.value)
       .map((entry) => ({ entry, badge: badgeOf(entry) })),
   );
-  /** Every session by its id, whichever are shown. */
+  /** All sessions by id, including those that are not shown. */
   readonly byId: ReadonlySignal<ReadonlyMap<string, SessionEntry>> = computed(
     () => new Map(this.#all.value.map((each) => [each.sessionId, each])),
   );
 
   readonly #entries = new Map<string, SessionEntry>();
+  /** First prompts that were read after the list. */
+  readonly #firstPrompts = new Map<string, string>();
   readonly #frame = new PerFrame(() => this.#show());
-  /** Events that came while a list is on its way; none while it is known. */
+  /** Events that arrive while the list is requested; undefined once it is known. */
   #waiting: AnyEvent[] | undefined = [];
   #reading = 0;
 
@@ -101,7 +103,7 @@ export class SessionList {
         this.#loads.value++;
         return;
       } catch {
-        // The daemon is away or the login is over. Asked again when events come again, but not in a hurry.
+        // The daemon is away or the login has ended. Try again when events arrive again, after a pause.
         await whenOpen(this.daemon.feed.link, AGAIN_MS);
         if (reading !== this.#reading) return;
       }
@@ -109,7 +111,7 @@ export class SessionList {
   }
 
   #apply(events: readonly AnyEvent[]): void {
-    // What is said in a turn changes nothing of the list, and comes hundreds of times a second.
+    // Chunks do not change the list, and arrive hundreds of times a second.
     const telling = events.filter(concernsEntry);
     if (telling.length === 0) return;
     for (const each of telling) {
@@ -118,27 +120,45 @@ export class SessionList {
       if (entry) this.#entries.set(sessionId, entry);
     }
     this.#frame.due();
+    for (const each of telling) {
+      if (each.type === "state_changed") void this.#readFirstPrompt(sessionOf(each));
+    }
   }
 
-  /** Whether a silent turn is over is the daemon's judgement, and no event tells it. It ends nothing. */
+  /** Read the first prompt of a session that has no other name. No event has it in this form. */
+  async #readFirstPrompt(sessionId: string): Promise<void> {
+    const known = this.#entries.get(sessionId);
+    if (!known || known.title || known.firstPrompt || this.#firstPrompts.has(sessionId)) return;
+    // Without an answer the session stays untitled until the list is read again.
+    const { firstPrompt } = await this.daemon.client.snapshot(sessionId).catch((): Partial<SessionEntry> => ({}));
+    if (firstPrompt === undefined) return;
+    this.#firstPrompts.set(sessionId, firstPrompt);
+    this.#frame.due();
+  }
+
+  /** Ask whether silent turns seem to be over: the daemon decides that on request, without an event. */
   async #judge(): Promise<void> {
     const isAsked = document.visibilityState === "visible" && this.#all.peek().some((each) => each.hasActivePrompt);
     if (!isAsked) return;
     try {
       for (const each of await this.daemon.client.sessions({ state: "running", archived: "all" })) {
         const known = this.#entries.get(each.sessionId);
-        // What was judged of another moment says nothing of this one.
+        // Ignore an answer about another state of the session.
         if (known?.lastEventId !== each.lastEventId) continue;
         if (known.suspectedComplete !== each.suspectedComplete) this.#entries.set(each.sessionId, each);
       }
       this.#frame.due();
     } catch {
-      // It is asked again soon.
+      // The next interval asks again.
     }
   }
 
   #show(): void {
-    this.#all.value = [...this.#entries.values()].sort((one, other) => (one.updatedAt < other.updatedAt ? 1 : -1));
+    const named = [...this.#entries.values()].map((each) => {
+      const firstPrompt = each.firstPrompt ?? this.#firstPrompts.get(each.sessionId);
+      return firstPrompt === undefined ? each : { ...each, firstPrompt };
+    });
+    this.#all.value = named.sort((one, other) => (one.updatedAt < other.updatedAt ? 1 : -1));
   }
 }
 
