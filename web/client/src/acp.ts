@@ -4,9 +4,8 @@
  */
 
 /**
- * The type of a word that is none of those listed beside it. It is any text; as the type of one member of an
- * enumeration it lets `===` with a listed word tell the others apart. There is no such object when the program
- * runs.
+ * Any text other than the listed words. As the type of an enumeration's open member it lets `===` with a listed word
+ * narrow the type. No such object exists at run time.
  */
 declare enum OtherWord {
   any = "…",

@@ -1,6 +1,6 @@
 /**
- * What is asked of a daemon, route by route: requests and their answers. Nothing is listened to here. A client and its
- * sessions are these calls and what they hear; a program that follows events in a way of its own needs no more.
+ * Requests to a daemon, route by route. Nothing here follows events. `Client` and `Session` add events to these calls;
+ * a program that follows events in its own way needs no more than this.
  */
 
 import type { ConfigOption, Content } from "./acp.js";
@@ -38,11 +38,11 @@ export interface CallOptions {
   readonly pageKey?: string | undefined;
   /** Another `fetch` than the platform's. */
   readonly fetch?: typeof fetch;
-  /** In whose words an agent's updates are told; `"1"` if it is left out. */
+  /** The dialect of agent updates; `"1"` by default. */
   readonly acp?: Shape;
   /** How long a request is tried again: 10 seconds. */
   readonly requestRetryMs?: number;
-  /** How long a stream may be silent before it is opened anew: 45 seconds, three heartbeats of the daemon. */
+  /** How long a stream may be silent before it is reopened: 45 seconds, three heartbeats of the daemon. */
   readonly silenceMs?: number;
   /** Time and chance, for tests. */
   readonly clock?: Clock;
@@ -64,7 +64,7 @@ export async function reach(url: string | URL, options: CallOptions = {}): Promi
   return new DaemonCalls(http, options.acp ?? "1", capabilities);
 }
 
-/** @internal The way to a daemon that answers, and what it can do. */
+/** @internal Return the connection to a daemon that answers, and its capabilities. */
 export async function answering(url: string | URL, options: CallOptions): Promise<[Http, Capabilities]> {
   const http = new Http(url, {
     token: options.token,
@@ -127,12 +127,12 @@ export class DaemonCalls {
     return found;
   }
 
-  /** Where a session stands, with what waits. */
+  /** Return the state of a session, with its queue and open requests. */
   snapshot(sessionId: string, { acp = this.shape }: { readonly acp?: Shape } = {}): Promise<SessionSnapshot> {
     return this.request("GET", `/session/${segment(sessionId)}?acp=${acp}`);
   }
 
-  /** What was said and done: all of it, or with `limit` the newest items, or those before a place. */
+  /** Return the transcript: all of it, or with `limit` the newest items, or those before a place. */
   transcript(sessionId: string, wanted: PageWanted = {}): Promise<Transcript> {
     return this.request("GET", `/session/${segment(sessionId)}/transcript?${this.#query(wanted)}`);
   }
@@ -200,11 +200,11 @@ export class DaemonCalls {
 export interface PromptOptions {
   /** What to do while another turn runs; by default it waits, unless the daemon's operator chose otherwise. */
   readonly whenBusy?: WhenBusy;
-  /** Makes a repeated prompt the same prompt. One that nobody else has, if it is left out. */
+  /** Idempotency key: a repeated prompt with the same key is the same prompt. A random one by default. */
   readonly key?: string;
   /** A name of your own, which the turn's events have as `promptRequestId`. */
   readonly requestId?: string | number;
-  /** The turn is cancelled if it has not ended after so many milliseconds. */
+  /** Cancel the turn if it has not ended after this many milliseconds. */
   readonly deadlineMs?: number;
   /** Goes to the agent with the prompt. */
   readonly _meta?: Readonly<Record<string, unknown>>;
@@ -252,7 +252,7 @@ export class SessionCalls {
       );
     }
     const body = { prompt: blocksOf(content), ...defined({ whenBusy, promptRequestId, deadlineMs, _meta }) };
-    // Read now: whoever changes the blocks afterwards does not change the prompt, also not when it is sent again.
+    // Copied now, so that later changes to the blocks do not change the prompt, even when it is sent again.
     const fixed = JSON.parse(JSON.stringify(body)) as object;
     const send = () =>
       this.ask<PromptReceipt>("POST", path, fixed, { headers: { "Idempotency-Key": key }, repeatable: true });
@@ -339,7 +339,7 @@ export class SessionCalls {
     return this.look<Transcript>(`/transcript${this.acp}`);
   }
 
-  /** One turn, also after its end and whoever prompted it. */
+  /** Return one turn, including one that has ended or was prompted by another client. */
   turn(promptId: string): Promise<TurnStatus> {
     return this.look<TurnStatus>(`/turns/${segment(promptId)}`);
   }

@@ -14,7 +14,7 @@ export interface ConnectOptions extends CallOptions {
   /** Puts something else in the place of `direct`, which has a connection for each reader. It may use it. */
   readonly source?: (direct: EventSourceOf) => EventSourceOf;
   /**
-   * How long the daemon may be away before whoever waits gets `DaemonUnreachable`: 5 minutes. A page says
+   * How long the daemon may be away before pending calls fail with `DaemonUnreachable`: 5 minutes. A page uses
    * `Infinity`.
    */
   readonly reconnectMs?: number;
@@ -62,7 +62,7 @@ export class Client extends DaemonCalls {
     return this.#hold(new Session(this.#parts, opened, { id: 0, epoch: opened.eventEpoch }));
   }
 
-  /** A session that there is. It is heard from now on, or from behind `after`: 0 is the beginning of its log. */
+  /** Attach to an existing session. Events start now, or after `after`; 0 is the beginning of its log. */
   async attach(sessionId: string, { after }: { readonly after?: number | Position } = {}): Promise<Session> {
     const opened: SessionOpened = await this.snapshot(sessionId);
     const here = { id: opened.lastEventId, epoch: opened.eventEpoch };
@@ -71,9 +71,9 @@ export class Client extends DaemonCalls {
   }
 
   /**
-   * What happens in many sessions, on one connection: in those named, or in all that there are and will be. `after`
-   * is the `place` of the last batch. Without it the first batch comes when the stream is open, empty as a rule: what
-   * is listed then is followed without a gap. Leaving the loop ends it.
+   * Iterate over the events of many sessions on one connection: of those named, or of all present and future ones.
+   * `after` is the `place` of the last batch. Without it the first batch arrives when the stream is open and is usually
+   * empty: a list requested then is followed without a gap. Leaving the loop closes the stream.
    */
   async *events(
     wanted: { readonly sessions?: readonly string[]; readonly after?: string; readonly signal?: AbortSignal } = {},
@@ -93,12 +93,12 @@ export class Client extends DaemonCalls {
     }
   }
 
-  /** Open all streams anew, at once: for a page that has become visible, or a network that has changed. */
+  /** Reopen all streams now, for example because a page has become visible or the network has changed. */
   reconnect(): void {
     this.#wakeup.wake();
   }
 
-  /** End all that runs here. Turns go on at the daemon; whoever waits for one here gets `ClientClosed`. */
+  /** Close everything here. Turns continue at the daemon; pending calls fail with `ClientClosed`. */
   close(): void {
     for (const each of [...this.#sessions]) each.leave();
     for (const each of this.#reading) each.abort();

@@ -6,7 +6,7 @@
 export interface Clock {
   /** Milliseconds that only grow. */
   now(): number;
-  /** Call `act` once after so many milliseconds; what is given back takes that back. */
+  /** Call `act` once after this many milliseconds; the returned function cancels it. */
   after(ms: number, act: () => void): () => void;
   /** A number from 0 up to 1. */
   chance(): number;

@@ -23,7 +23,7 @@ export class TurnwireError extends Error {
   }
 }
 
-// What the daemon refuses. `declare` makes each a type of its own.
+// Errors of the daemon. `declare` makes each a distinct type.
 
 export class AgentLaunchFailed extends TurnwireError {
   declare readonly code: "agent_launch_failed";
@@ -122,7 +122,7 @@ export class UnknownClient extends TurnwireError {
 /** A reason that this version does not know, or none at all. `code` is the daemon's, if it gave one. */
 export class DaemonRefused extends TurnwireError {}
 
-// What is found out here.
+// Errors detected by this client.
 
 /** No daemon answers, or its answer was lost. */
 export class DaemonUnreachable extends TurnwireError {
@@ -132,7 +132,7 @@ export class DaemonUnreachable extends TurnwireError {
     super("daemon_unreachable", message);
   }
 }
-/** What came is not as the contract promises. */
+/** The response violates the contract. */
 export class RemoteProtocolError extends TurnwireError {
   declare readonly code: "peer_broke_protocol";
 

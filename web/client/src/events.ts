@@ -1,7 +1,7 @@
 /**
- * Events as the daemon tells them: envelopes, one type for each kind. Nothing runs here. `EventMembers` has what is
- * in `data` besides the session's id; a test holds its names against the daemon's. A kind that is not listed comes
- * through as `UnknownEvent`.
+ * Events in the daemon's envelopes, one type for each kind. Types only. `EventMembers` has the members of `data`
+ * besides the session id; a test compares its names with the daemon's. A kind that is not listed arrives as
+ * `UnknownEvent`.
  */
 
 import type {
@@ -13,7 +13,7 @@ import type {
   Update,
 } from "./acp.js";
 
-/** Who did it, where somebody did. */
+/** The author, if the event has one. */
 interface By {
   readonly author?: string;
   readonly clientId?: string;
@@ -22,7 +22,7 @@ interface OfTurn {
   readonly promptId: string;
 }
 
-/** What is in `data` of each type of event, besides `sessionId`. */
+/** The members of `data` for each type of event, besides `sessionId`. */
 export interface EventMembers {
   session_created: By & {
     readonly cwd: string;
@@ -128,7 +128,7 @@ export interface EventMembers {
   cancel_escalated: OfTurn & { readonly rung: string };
   child_cancelled: By & { readonly child: string };
 
-  /** A turn started, waits for somebody, or goes on. */
+  /** A turn started, was blocked by a request, or continued. */
   state_changed: OfTurn & {
     readonly state: "running" | "requires_action";
     readonly origin?: "client" | "agent";
@@ -143,7 +143,7 @@ export interface EventMembers {
     readonly voterClientId?: string;
     readonly promptId?: string;
   };
-  /** Somebody answered a permission request after another had. */
+  /** A permission request was answered after another answer had won. */
   permission_already_resolved: By & { readonly requestId: string };
 
   turn_complete: OfTurn & {
@@ -198,14 +198,14 @@ export interface PermissionMembers {
   readonly child?: string;
 }
 
-/** What is in `data` of frames that are made for one stream. They have no id, and are in no log. */
+/** The members of `data` in frames that are made for one stream. They have no id and are not in the log. */
 export interface FrameMembers {
   replay_complete: {
     readonly sessionId?: string;
     readonly replayedCount: number;
     readonly lastReplayedEventId?: number;
   };
-  /** The cursor could not be honoured; the stream goes on from the oldest event that is kept. */
+  /** The cursor could not be honoured; the stream continues from the oldest stored event. */
   state_resync_required: {
     /** None if it speaks of all sessions that the cursor of a stream of many did not name. */
     readonly sessionId?: string;
@@ -234,7 +234,7 @@ export interface Envelope {
     readonly serverTimestamp: number;
     /** What the log calls it, where that is another name. */
     readonly event?: string;
-    /** The number of the event that this is told with. */
+    /** The number of the event whose envelope follows. */
     readonly partOf?: number;
   };
 }

@@ -1,7 +1,6 @@
 /**
- * The way to a daemon: its address, the credential, retries, deadlines. A request that may have been done is
- * repeated only if doing it twice is doing it once. The credential goes to this one address, and to nobody it
- * redirects to.
+ * HTTP access to a daemon: its URL, the credential, retries, timeouts. A request that may have been executed is
+ * repeated only if it is idempotent. The credential is sent to this URL only, never to a redirect.
  */
 
 import { type Clock, Backoff } from "./clock.js";
@@ -113,7 +112,7 @@ export class Http {
     };
     const read = (limitMs: number) =>
       this.#within(signal, async (abort, limit) => {
-        // Only while somebody waits for bytes: a reader that is slow itself is no silence of the daemon's.
+        // Only while a read is pending: a slow reader is not silence of the daemon.
         limit(Math.min(limitMs, this.#options.silenceMs));
         abort.signal.addEventListener("abort", stop);
         if (abort.signal.aborted) stop();
@@ -198,7 +197,7 @@ export class Http {
       });
     } catch (error) {
       this.#checkOpen();
-      // What `fetch` throws is a TypeError or an abort; its text may name what is nobody's business.
+      // `fetch` throws a TypeError or an abort; its text may contain private data.
       if (
         error instanceof TypeError ||
         (error instanceof Error && error.name === "AbortError") ||

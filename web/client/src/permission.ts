@@ -1,7 +1,7 @@
 /**
- * A permission request of the agent, and how a short answer becomes the agent's. A `reject` never becomes an
- * approval: without an option that rejects, the agent hears `cancelled`. What is no answer to this request is not
- * passed on.
+ * A permission request of the agent, and the conversion of short answers into its options. A `reject` never becomes an
+ * approval: without a reject option the agent receives `cancelled`. An answer that does not fit the request is not
+ * sent.
  */
 
 import type { PermissionOption, PermissionOutcome } from "./acp.js";
@@ -45,7 +45,7 @@ export class PermissionRequest {
     this.options = data.options ?? data.optionIds?.map((optionId) => ({ optionId })) ?? [];
   }
 
-  /** What it is about, as the agent calls it; empty if it has no name. */
+  /** The agent's title of the subject; empty if it has no title. */
   get title(): string {
     const params = this.data.params as { readonly message?: unknown } | undefined;
     const title = this.data.title ?? params?.message ?? this.data.toolCall?.title;

@@ -1,10 +1,10 @@
 /**
- * How far one turn has come on the client's side, and who waits for it. *Heard*: its events have come. *Passed*:
- * the walk over the log has come to its end. *Drained*: besides that, no handler call for one of its events is
- * unfinished.
+ * The progress of one turn at the client, and the calls that wait for it. *Heard*: its events have arrived. *Passed*:
+ * the walk over the log has reached its end. *Drained*: in addition, every handler call for one of its events has
+ * finished.
  *
- * A handler call may itself wait for a turn (`call.wait`): turns and unfinished calls form a graph. Whoever would
- * close a circle in it waits for the end of the turn only, so no two handlers ever wait for each other.
+ * A handler call may wait for a turn itself (`call.wait`), so turns and unfinished calls form a graph. A call that
+ * would close a cycle waits only for the end of the turn, so two handlers never wait for each other.
  */
 
 import { type TurnwireError, TurnError } from "./errors.js";
@@ -36,7 +36,7 @@ export interface TurnResult {
 /** What ended it: its terminal event, or what the daemon remembers of one whose events it does not keep. */
 type Terminal = EventOf<"turn_complete"> | EventOf<"turn_error">;
 
-/** A promise that is kept from outside. Nobody has to listen to it. */
+/** A promise that is resolved from outside. It may be left without a listener. */
 export class Deferred<Value> {
   resolve!: (value: Value) => void;
   reject!: (reason: unknown) => void;
@@ -53,9 +53,9 @@ export class Deferred<Value> {
 export class Progress {
   /** What the agent said in it, for loops. */
   readonly updates: UpdateEvent[] = [];
-  /** Its end has been heard. */
+  /** Its end has arrived. */
   terminal: Terminal | undefined;
-  /** Why its events, or its end, are not heard here. */
+  /** Why its events, or its end, do not arrive here. */
   failure: TurnwireError | undefined;
   /** What handlers threw. */
   readonly handlerErrors: unknown[] = [];
@@ -90,8 +90,8 @@ export class Progress {
   }
 
   /**
-   * Some of its events are gone. If it has ended, the daemon remembers how; if it does not know the turn, nobody
-   * does. Gives whether its end is still to be heard.
+   * Some of its events are gone. If it has ended, the daemon has its result; if the daemon does not know the turn, its
+   * result is lost. Return whether its end is still expected.
    */
   lose(status: TurnStatus | undefined): boolean {
     this.failure = positionLost();
@@ -104,7 +104,7 @@ export class Progress {
     return status !== undefined && status.endedAt === undefined;
   }
 
-  /** Its end will not be heard. */
+  /** Its end will not arrive. */
   fail(error: TurnwireError): void {
     if (this.#isPassed && !this.calls.size) return;
     this.failure = error;
@@ -118,7 +118,7 @@ export class Progress {
     return this.#passed.promise;
   }
 
-  /** Its result once every handler call for it has finished, too. */
+  /** Its result once every handler call for it has finished. */
   get drained(): Promise<TurnResult> {
     return this.#drained.promise;
   }
@@ -179,8 +179,8 @@ export class HandlerCall {
   constructor(private readonly progress: Progress | undefined) {}
 
   /**
-   * Wait for a turn of the same session inside of the handler. The turn's end is behind this call in the log, so
-   * the calls that follow go on meanwhile; the turn that this call is of is drained only when it has returned.
+   * Wait for a turn of the same session inside a handler. The turn's end follows this call in the log, so later calls
+   * run meanwhile; the turn of this call is drained only when it has returned.
    */
   async wait(turn: Turn): Promise<TurnResult> {
     if (this.#isOver) return turn;
@@ -195,7 +195,7 @@ export class HandlerCall {
     }
   }
 
-  /** @internal Let the walk over the log go on without it. */
+  /** @internal Let the walk over the log continue without it. */
   release(): void {
     if (this.#isReleased || this.#isOver) return;
     this.#isReleased = true;

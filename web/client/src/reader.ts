@@ -15,7 +15,7 @@ export interface ReaderOptions {
   readonly token?: string;
   /** `Turnwire-Page-Key` of the answer that set the cookie. */
   readonly pageKey?: string | undefined;
-  /** In whose words an agent's updates are told; `"1"` if it is left out. */
+  /** The dialect of agent updates; `"1"` by default. */
   readonly acp?: Shape;
   /** How long the daemon may be away before reading throws `DaemonUnreachable`: for ever, if it is left out. */
   readonly reconnectMs?: number;
@@ -50,7 +50,7 @@ export class EventReader {
     return this.#source.many([], after, { signal: this.#closed.signal, onConnection: this.#onConnection });
   }
 
-  /** Open the stream anew, at once. */
+  /** Reopen the stream now. */
   reconnect(): void {
     this.#wakeup.wake();
   }

@@ -30,7 +30,7 @@ export interface Capabilities {
 /** What a credential allows. */
 export type Role = "observer" | "controller" | "owner";
 
-/** Who asks, by their credential. */
+/** The caller, by their credential. */
 export interface Caller {
   readonly name: string;
   readonly role: Role;
@@ -209,7 +209,7 @@ export interface TurnStatus {
   readonly joinedInto?: string;
 }
 
-/** What was said and done, as of one event: all of it, or a page. */
+/** A transcript as of one event: complete, or one page. */
 export interface Transcript {
   readonly sessionId: string;
   readonly eventEpoch: string;
@@ -222,7 +222,7 @@ export interface Transcript {
   readonly named?: boolean;
   /** The place of the first of these items in the whole transcript, counted from 0. */
   readonly first: number;
-  /** What to ask for the items before these with; none if there are none. */
+  /** The `before` of the request for earlier items; undefined at the beginning. */
   readonly before?: number;
   readonly items: readonly Item[];
   readonly latest: Latest;
@@ -232,11 +232,11 @@ export interface Transcript {
   readonly children?: readonly ChildRecord[];
   /** The agent that speaks now. */
   readonly speaker?: Speaker;
-  /** What the agent may still change of what came before the newest page. */
+  /** Items before the newest page that the agent may still change. */
   readonly earlier?: Earlier;
 }
 
-/** What was said and done in a child session. */
+/** The transcript of a child session. */
 export interface ChildTranscript {
   readonly child: {
     readonly id: string;
@@ -266,12 +266,12 @@ export interface LogPart {
   readonly eventEpoch: string;
   /** The newest event that there is. */
   readonly lastEventId: number;
-  /** What to go on behind; there is more as long as it is not the newest. */
+  /** The `after` of the next request; there is more until it equals `lastEventId`. */
   readonly nextAfter: number;
   readonly events: readonly AnyEvent[];
 }
 
-/** A share link, of which nobody is told the secret again. */
+/** A share link without its secret. */
 export interface Share {
   readonly tokenId: string;
   /** Wall time in milliseconds. */
@@ -279,7 +279,7 @@ export interface Share {
   readonly expiresAt: number;
 }
 export interface NewShare extends Share {
-  /** Who opens it watches the session. It is told this once. */
+  /** A link by which anyone can watch the session. It is shown only once. */
   readonly url: string;
 }
 

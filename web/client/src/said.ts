@@ -10,7 +10,7 @@ interface Message {
   text: string;
 }
 
-/** Updates that are no item of a transcript, so that a message goes on behind them. */
+/** Updates that are not an item of a transcript, so they do not end a message. */
 const NO_ITEM = new Set([
   "plan",
   "plan_update",
@@ -29,10 +29,10 @@ const NO_ITEM = new Set([
 
 export class Said {
   #last: Message | undefined;
-  /** The message that words without an id go on with: the newest item, if it is one. */
+  /** The message that text without an id continues: the newest item, if it is one. */
   #open: Message | undefined;
   readonly #byId = new Map<string, Message>();
-  /** Tool calls and the like, which are one item however often they are told of. */
+  /** Tool calls and similar items, which remain one item however often they are updated. */
   readonly #items = new Set<unknown>();
 
   get text(): string {

@@ -1,6 +1,6 @@
 /**
- * A session as a client holds it: prompt, listen, answer, look. Everything it tells comes from the session's log.
- * No turn ends with it: a turn goes on without its client, and only a cancel stops it.
+ * A session for a client: prompt, subscribe, answer, read. Its data comes from the session's log. Turns continue
+ * without their client; only a cancel stops them.
  */
 
 import type { Content } from "./acp.js";
@@ -53,12 +53,12 @@ export class Session extends SessionCalls {
     );
   }
 
-  /** Where to go on from later: `client.attach(sessionId, { after: session.position })`. */
+  /** The position to resume from: `client.attach(sessionId, { after: session.position })`. */
   get position(): Position {
     return this.#walk.position;
   }
 
-  /** Stop listening. The session and its turns go on; whoever waits for one here gets `ClientClosed`. */
+  /** Unsubscribe. The session and its turns continue; pending calls here fail with `ClientClosed`. */
   leave(): void {
     this.#walk.fail(new ClientClosed());
     this.#onLeave();
@@ -96,9 +96,9 @@ export class Session extends SessionCalls {
   }
 
   /**
-   * The end of the newest turn prompted with exactly this request id (`5` is not `"5"`), drained. An own prompt comes
-   * first, also while it is still being submitted; otherwise this waits for the next one, by whichever client.
-   * Throws what awaiting the turn throws.
+   * Return the drained end of the newest turn prompted with exactly this request id (`5` is not `"5"`). A prompt of
+   * this object comes first, even while it is being submitted; otherwise wait for the next one by any client. Throws
+   * the errors of awaiting the turn.
    */
   async completed(requestId: string | number): Promise<TurnResult> {
     const own = this.#named.get(requestId);
@@ -107,9 +107,7 @@ export class Session extends SessionCalls {
 
   // -- listening ---------------------------------------------------------------------------------------------
 
-  /**
-   * Call `handler` for each event of this type, or with `"*"` for every event. What is given back takes it away.
-   */
+  /** Call `handler` for each event of this type, or with `"*"` for every event. The returned function removes it. */
   on<Type extends EventType>(type: Type, handler: Handler<EventOf<Type>>): () => void;
   on(type: string, handler: Handler<AnyEvent>): () => void;
   on(type: string, handler: Handler<never>): () => void {
@@ -119,7 +117,7 @@ export class Session extends SessionCalls {
     return () => all.set(type, all.get(type)?.filter((each) => each !== handler) ?? []);
   }
 
-  /** Ask `handler` for the answer to each permission request. What is given back takes it away. */
+  /** Let `handler` answer each permission request. The returned function removes it. */
   onPermission(handler: PermissionHandler): () => void {
     const walk = this.#walk;
     walk.permissionHandlers = [...walk.permissionHandlers, handler];

@@ -1,6 +1,6 @@
 /**
- * Where a client's events come from. `EventSourceOf` is the seam: here each reader has a connection of its own to
- * the daemon; a page with many tabs may put something in its place that shares one connection among all of them.
+ * The source of a client's events. `EventSourceOf` is the seam: this implementation opens a connection for each reader;
+ * a page with many tabs may replace it by one that shares a connection.
  */
 
 import { PositionLost, RemoteProtocolError, SessionNotFound } from "./errors.js";
@@ -17,19 +17,19 @@ export interface Position {
   readonly epoch?: string;
 }
 
-/** In whose words an agent's updates are told: those of ACP v1, of v2, or its own. */
+/** The dialect of agent updates: ACP v1, v2, or the agent's own. */
 export type Shape = "1" | "2" | "agent";
 
 /**
- * What gives a client its events. Whoever implements it promises, for each reader:
+ * A source of events. An implementation promises for each reader:
  *
- *   S1  Each event behind the given place comes once, in the order of its session's log, ids without a gap.
- *   S2  A batch never ends inside of an event that is told as several envelopes.
- *   S3  A cut is not seen, but for what `watch.onConnection` is told. A place that cannot be honoured is seen as
- *       one `state_resync_required`, and events go on from the oldest that is kept.
+ *   S1  Each event after the given position arrives once, in the order of its session's log, without a gap in the ids.
+ *   S2  A batch never ends inside an event that consists of several envelopes.
+ *   S3  A cut is visible through `watch.onConnection` only. A position that cannot be honoured becomes one
+ *       `state_resync_required`, and events continue from the oldest stored one.
  *   S4  A batch is plain data, so that it can be sent from one tab to another.
- *   S5  It ends when the sessions are over or `watch.signal` is aborted. It throws a `TurnwireError` if events can
- *       come no more for another reason. Silence is none.
+ *   S5  It ends when the sessions have ended or `watch.signal` is aborted. It throws a `TurnwireError` if no more
+ *       events can arrive for another reason. Silence is no reason.
  */
 export interface EventSourceOf {
   /** The events of one session. */
@@ -63,7 +63,7 @@ export class DirectEvents implements EventSourceOf {
 class Numbered {
   /** By session, the newest event that was given. */
   readonly ids = new Map<string, number>();
-  /** What has come of an event whose number has not. One that was cut inside comes again as a whole. */
+  /** Envelopes of an event whose number has not arrived. An event that was cut is sent again completely. */
   #parts: AnyEvent[] = [];
 
   /** A new connection begins. */
@@ -102,7 +102,7 @@ class Numbered {
     return true;
   }
 
-  /** Numbers go on elsewhere: in one session, or in all that the cursor did not name. */
+  /** Numbers jump: in one session, or in all that the cursor did not name. */
   #lose({ sessionId, earliestAvailableId }: EventOf<"state_resync_required">["data"]): void {
     if (sessionId === undefined) this.ids.clear();
     else if (earliestAvailableId === undefined) this.ids.delete(sessionId);
@@ -214,7 +214,7 @@ async function isClosed(http: Http, sessionId: string): Promise<boolean> {
   }
 }
 
-/** What is told of a turn whose events the daemon does not have any more. */
+/** The result of a turn whose events the daemon no longer has. */
 export function positionLost(): PositionLost {
   return new PositionLost(
     "position_lost",

@@ -15,7 +15,7 @@ const LF = 10;
 const CR = 13;
 
 export class SseParser {
-  /** The newest id of the stream, also one that came without an event. */
+  /** The newest id of the stream, including one that came without an event. */
   lastEventId = "";
   /** How long the server asks to wait before coming back, in milliseconds. */
   retryMs: number | undefined;
@@ -61,7 +61,7 @@ export class SseParser {
     else if (name === "event") this.#type = value;
     else if (name === "id" && !value.includes("\0")) this.#id = value;
     else if (name === "retry" && /^[0-9]+$/.test(value)) this.retryMs = Number(value);
-    // A comment has an empty name, and a name that nobody knows means nothing.
+    // A comment has an empty name. Unknown names are ignored.
   }
 
   #dispatch(events: SseEvent[]): void {

@@ -1,14 +1,14 @@
 /**
- * One event stream over as many connections as it takes. What comes after a cursor is given once each and in order,
- * also when a connection is cut, held back or silent.
+ * One event stream over as many connections as necessary. Events after a cursor arrive once and in order, even if a
+ * connection is cut, delayed or silent.
  *
- * A connection that brought something and is then cut is replaced at once. If that one brings nothing either, the
- * waits begin at what the daemon's `retry:` asks for and double from there, spread by chance. A connection that
- * lived for a while counts as good although nothing happened: its heartbeats came.
+ * A connection that delivered something and is then cut is replaced immediately. If the next one delivers nothing, the
+ * waits start at the daemon's `retry:` and double, with jitter. A connection that lasted for a while counts as good
+ * even without events: its heartbeats arrived.
  *
- *   E1  Ids are given in rising order without a gap, and each once.
- *   E2  Nothing is given twice or left out because of a cut.
- *   E3  It ends when its sessions are over, and throws when the daemon was away for `reconnectMs`.
+ *   E1  Ids arrive in rising order without a gap, each once.
+ *   E2  A cut repeats and loses nothing.
+ *   E3  The stream ends when its sessions have ended, and throws if the daemon was away for `reconnectMs`.
  */
 
 import { Backoff } from "./clock.js";
@@ -32,7 +32,7 @@ export interface Connection {
   readonly reason?: TurnwireError;
 }
 
-/** Some events, or none, and where the reader stands behind them. */
+/** Zero or more events, and the reader's cursor after them. */
 export interface Batch<Place> {
   readonly events: readonly AnyEvent[];
   readonly place: Place;
@@ -49,7 +49,7 @@ export interface Cursor<Place> {
   headers(): Record<string, string>;
   /** A new connection begins. */
   opened(headers: Headers): void;
-  /** Those of the events that are new; the cursor is behind them then. */
+  /** Return the new events, and move the cursor after them. */
   take(events: readonly SseEvent[], lastEventId: string): AnyEvent[];
   /** The stream ended by itself and brought nothing: whether nothing more can come. */
   isGone(): Promise<boolean>;
@@ -75,7 +75,7 @@ export class Wakeup {
 }
 
 export interface StreamLimits {
-  /** How long the daemon may be away before whoever waits hears so. */
+  /** How long the daemon may be away before readers get an error. */
   readonly reconnectMs: number;
   readonly wakeup: Wakeup;
 }
@@ -129,7 +129,7 @@ export async function* follow<Place>(
           const before = cursor.place;
           const events = cursor.take(parser.feed(piece), parser.lastEventId);
           if (parser.retryMs !== undefined) backoff.firstMs = parser.retryMs;
-          // What was made for this connection only, such as the end of a replay, brings nobody further.
+          // Frames made for this connection only, such as the end of a replay, do not move the cursor.
           if (events.some((each) => each.id !== undefined) || hasLived()) {
             empty = 0;
             backoff.reset();

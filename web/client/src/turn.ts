@@ -29,7 +29,7 @@ export class Turn implements PromiseLike<TurnResult>, AsyncIterable<UpdateEvent>
       return receipt;
     });
     this.progress = submitted.then(([, progress]) => progress);
-    // Whoever awaits hears of it; a program that does not is not ended by it.
+    // An awaiting caller gets the error; without one it must not end the program.
     this.accepted.catch(() => {});
     this.progress.catch(() => {});
   }
@@ -51,7 +51,7 @@ export class Turn implements PromiseLike<TurnResult>, AsyncIterable<UpdateEvent>
     return this.result().then(kept, broken);
   }
 
-  /** The turn's updates in order, to its end. A turn that fails ends the loop; `await` it to hear why. */
+  /** The turn's updates in order, to its end. A failed turn ends the loop; `await` it for the error. */
   async *[Symbol.asyncIterator](): AsyncGenerator<UpdateEvent, void, undefined> {
     const progress = await this.progress;
     const done = this.walk.looping();

@@ -1,17 +1,17 @@
 /**
- * One session as its client hears it: events are read as they come, and walked in the order of the log, one handler
- * call after the other.
+ * One session for its client: events are read as they arrive, and walked in the order of the log, one handler call
+ * after the other.
  *
- * Reading goes ahead of walking, so that a loop over a turn never waits for a handler. A handler that gives a
- * promise is waited for where the walk stands. So the order of the log is the order of the calls, and the walk
- * comes to a turn's end only after every call before it has finished. That is all of "await means drained", but for
- * calls that wait for a turn themselves (`progress.ts`) and for permission requests, which are asked beside the
- * walk.
+ * Reading runs ahead of the walk, so that a loop over a turn never waits for a handler. If a handler returns a promise,
+ * the walk waits for it. So handlers are called in the order of the log, and the walk reaches a turn's end only after
+ * every earlier call has finished. This is what "await means drained" rests on, apart from calls that wait for a turn
+ * themselves (`progress.ts`) and permission requests, whose handlers run in parallel with the walk.
  *
- *   D1  Handlers are called in log order, each after the one before it finished or was released.
+ *   D1  Handlers are called in log order, each after the previous one finished or was released.
  *   D2  A turn is passed after every call for an event before its end has finished or was released.
  *   D3  A turn is drained after every call for one of its own events has finished.
- *   D4  A permission request is asked beside the walk, begun in log order, and given up when it is closed.
+ *   D4  The handler of a permission request runs in parallel with the walk, starts in log order, and is abandoned when
+ *       the request is closed.
  */
 
 import { PromptNotFound, RemoteProtocolError, SessionClosed, TurnwireError } from "./errors.js";
@@ -22,10 +22,11 @@ import type { PromptReceipt, TurnStatus } from "./rest.js";
 import type { EventSourceOf, Position } from "./source.js";
 import type { Connection } from "./stream.js";
 
-/** A function that hears events. If it gives a promise, it is finished when that is. */
+/** A handler of events. If it returns a promise, it has finished when the promise settles. */
 export type Handler<Event = AnyEvent> = (event: Event, call: HandlerCall) => unknown;
 /**
- * A function that answers permission requests. With nothing the next one is asked, and in the end nobody answers.
+ * A handler of permission requests. If it returns nothing, the next handler is called; without an answer the request
+ * stays open.
  */
 export type PermissionHandler = (
   request: PermissionRequest,
@@ -33,7 +34,7 @@ export type PermissionHandler = (
   signal: AbortSignal,
 ) => Answer | null | undefined | void | Promise<Answer | null | undefined | void>;
 
-/** So many events may be read ahead of the handlers, unless a loop wants more. */
+/** Maximum number of events read ahead of the handlers, unless a loop needs more. */
 const AHEAD = 10_000;
 const EVERY = "*";
 
@@ -56,16 +57,16 @@ export class Walk {
   /** Handlers by the type of their event. */
   readonly handlers = new Map<string, Handler<never>[]>();
   permissionHandlers: readonly PermissionHandler[] = [];
-  /** Why nothing more is heard. */
+  /** Why no more events arrive. */
   failure: TurnwireError | undefined;
 
   #position: Position;
   /** The event at which the walk stands. */
   #walked: number;
   readonly #opened = new Map<string, Progress>();
-  /** Our own prompts on their way, by key: a turn may be heard of before its 202 is read. */
+  /** Prompts being submitted, by key: the events of a turn may arrive before its 202. */
   readonly #expected = new Map<string, Expected>();
-  /** Callers waiting for the next prompt with a request id, whoever sends it. */
+  /** Callers waiting for the next prompt with a request id, by any client. */
   readonly #awaited = new Map<string | number, Deferred<Progress>>();
   #queue: AnyEvent[] = [];
   #isWalking = false;
@@ -92,14 +93,14 @@ export class Walk {
     return this.#position;
   }
 
-  /** Begin, if it has not: handlers that are added before the program next waits hear everything. */
+  /** Start reading, if not started: handlers added before the program next yields receive all events. */
   start(): void {
     if (this.#isStarted || this.failure) return;
     this.#isStarted = true;
     void this.#read();
   }
 
-  /** It is over: every turn whose end was not reached hears why. */
+  /** Fail every turn whose end was not reached. */
   fail(error: TurnwireError): void {
     if (this.failure) return;
     this.failure = error;
@@ -158,7 +159,7 @@ export class Walk {
     return progress;
   }
 
-  /** A turn that was accepted before: read again what has been read, up to where reading stands. */
+  /** A turn that was accepted before: read its events again, up to the current position. */
   async #adopt({ promptId, lastEventId, eventEpoch }: PromptReceipt): Promise<Progress> {
     const progress = new Progress(promptId);
     const abort = new AbortController();
@@ -183,7 +184,7 @@ export class Walk {
     } finally {
       abort.abort();
     }
-    // From here on nothing waits, so that no event is missed between what was read again and what comes.
+    // No await from here on, so that no event is missed between the repeated events and the new ones.
     const ended = progress.terminal?.id;
     if (ended !== undefined && ended <= this.#walked) {
       progress.pass();
@@ -220,7 +221,7 @@ export class Walk {
     }
   }
 
-  /** Nothing more comes. What has come is walked first. */
+  /** No more events arrive. The received ones are walked first. */
   #whenWalked(error: TurnwireError): void {
     this.#over = error;
     if (!this.#isWalking) this.fail(error);
@@ -361,7 +362,7 @@ export class Walk {
     }
   }
 
-  /** Ask one after the other until somebody answers. */
+  /** Call one handler after the other until one answers. */
   async #firstAnswer(request: PermissionRequest, signal: AbortSignal): Promise<Answer | undefined> {
     for (const handler of this.permissionHandlers) {
       if (signal.aborted) return undefined;
@@ -372,7 +373,7 @@ export class Walk {
   }
 }
 
-/** A fault of ours, or of another source of events, is told to whoever waits. */
+/** Report an internal error, or one of another source of events, to the waiting calls. */
 function asTold(error: unknown): TurnwireError {
   return error instanceof TurnwireError
     ? error

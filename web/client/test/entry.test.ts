@@ -1,4 +1,4 @@
-/** An entry of a list, kept true by events: what is counted, by name or not. */
+/** An entry of a list, updated by events: counts with and without known ids. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -27,7 +27,7 @@ function folded(entry: SessionEntry | undefined, ...events: AnyEvent[]): Session
   return found as SessionEntry;
 }
 const begun = () => folded(undefined, event("session_created", { cwd: "/w" }), event("agent_started", { how: "new" }));
-/** As it would be listed: nobody knows what is counted in it. */
+/** Return the entry as listed, whose counted ids are unknown. */
 const listed = (entry: SessionEntry): SessionEntry => ({ ...entry });
 
 test("a session that is created has an entry, and nothing else makes one", () => {

@@ -1,12 +1,9 @@
-/**
- * A clock that stands until it is told, and a daemon that says what a test tells it: what the other tests are made
- * of.
- */
+/** A manual clock and a scripted daemon for the other tests. */
 
 import { type Client, type ConnectOptions, connect } from "../src/index.js";
 import type { AnyEvent, Batch, Clock, EventSourceOf, Position, Watch } from "../src/index.js";
 
-/** Let everything that can go on go on. */
+/** Let all pending microtasks run. */
 export async function settled(): Promise<void> {
   for (let round = 0; round < 20; round++) await new Promise((resolve) => setImmediate(resolve));
 }
@@ -54,13 +51,13 @@ export class Got {
     readonly body: unknown,
   ) {}
 
-  /** What it is about, such as `POST /session/s/prompt`. */
+  /** Method and path, such as `POST /session/s/prompt`. */
   get name(): string {
     return `${this.method} ${this.path.split("?")[0]}`;
   }
 }
 
-/** A body that goes on for as long as the test wants. */
+/** A body that lasts as long as the test wants. */
 export class FakeStream {
   #controller!: ReadableStreamDefaultController<Uint8Array>;
   isOver = false;

@@ -1,4 +1,4 @@
-/** Requests: what is repeated, what is told, and what a program's types know. */
+/** Requests: retries, errors and types. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,4 +1,4 @@
-/** Permission requests: who is asked, what becomes of the answer, and what happens when somebody else was first. */
+/** Permission requests: handlers, answers, and answers that lost to another client's. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,4 +1,4 @@
-/** The stream over many connections: resume, waits, what is lost and what is told of it. */
+/** The stream over many connections: resuming, waits, gaps and their reports. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -19,7 +19,7 @@ function event(id: number, more: object = {}): { id: number; type: string } {
   return { id, type: "made_up", data: { sessionId: "s" }, ...more } as { id: number; type: string };
 }
 
-/** Attach to the session from its beginning and collect what is heard. */
+/** Attach to the session from its beginning and collect its events. */
 async function listen(client: Client): Promise<AnyEvent[]> {
   const heard: AnyEvent[] = [];
   const session = await client.attach("s", { after: 0 });
@@ -356,7 +356,7 @@ test("many sessions come on one connection, and the daemon's cursor is sent back
   streams[0]?.cut();
   await daemon.clock.advance(50);
   assert.equal(daemon.named("GET /events")[1]?.headers.get("last-event-id"), "m1.a5");
-  // What is told again is dropped by its session's own number; a session whose numbers are lost begins anew.
+  // Repeated events are dropped by their session's number; a session whose numbers are lost starts again.
   streams[1]?.write(frame(of("b/c", 9), "m1.b9") + frame(of("b/c", 10), "m1.b10"));
   const lost = {
     reason: "epoch_reset",

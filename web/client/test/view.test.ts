@@ -5,7 +5,7 @@ import { test } from "node:test";
 import type { AnyEvent, Transcript } from "../src/index.js";
 import { type Item, type Message, SessionView, type ToolCall, emptyTranscript } from "../src/view/index.js";
 
-/** Events of one session, numbered as they are told. */
+/** Events of one session, numbered in order. */
 class Log {
   #next: number;
 

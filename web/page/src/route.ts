@@ -1,4 +1,4 @@
-/** Which part of the page is shown, as its address says it: behind `#`, so that the daemon serves one document. */
+/** The part of the page that the URL names after `#`, so that the daemon serves one document. */
 
 import { type ReadonlySignal, signal } from "@preact/signals";
 
@@ -6,18 +6,18 @@ export type Route =
   | { readonly at: "home" }
   | { readonly at: "inbox" }
   | { readonly at: "session"; readonly sessionId: string }
-  /** `turn` is the one that is shown. */
+  /** `turn`: the turn that is shown. */
   | { readonly at: "inspector"; readonly sessionId: string; readonly turn?: string };
 
 const current = signal<Route>(read(location.hash));
-/** What is shown now. */
+/** The current route. */
 export const route: ReadonlySignal<Route> = current;
 
 addEventListener("hashchange", () => {
   current.value = read(location.hash);
 });
 
-/** The address of a part of the page, for `href`. */
+/** Return the URL of a part of the page, for `href`. */
 export function hrefOf(wanted: Route): string {
   switch (wanted.at) {
     case "home":
@@ -33,7 +33,7 @@ export function hrefOf(wanted: Route): string {
   }
 }
 
-/** Show another part of the page. */
+/** Go to another part of the page. */
 export function go(wanted: Route): void {
   location.hash = hrefOf(wanted);
 }
@@ -47,7 +47,7 @@ function read(hash: string): Route {
   return turn === undefined ? { at: "inspector", sessionId } : { at: "inspector", sessionId, turn };
 }
 
-/** An address may be typed by hand, so it may be anything. */
+/** A URL may be typed by hand, so it may contain anything. */
 function decoded(part: string): string {
   try {
     return decodeURIComponent(part);

@@ -1,4 +1,6 @@
-/** The one reader for all tabs: what each tab hears, from when on, and what it is spared. Names are those of its rules. */
+/**
+ * The shared reader: the events of each tab, and when they start. Test names contain the rules of `feed_reader.ts`.
+ */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -34,7 +36,7 @@ class Daemon implements Stream {
       yield next;
     }
   }
-  /** The reader waits for what comes next. */
+  /** The reader waits for the next event. */
   async isRead(): Promise<void> {
     while (this.#waiting.length === 0) await new Promise((resolve) => setImmediate(resolve));
   }

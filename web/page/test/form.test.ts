@@ -1,4 +1,4 @@
-/** A form of the agent: its fields, and what is wrong with what was filled in. */
+/** A form of the agent: its fields, and problems with their values. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,4 +1,4 @@
-/** The frame's pure parts: finding by letters, keys, what is worth a notification, time in words. */
+/** The pure parts of the frame: fuzzy matching, keys, notifications, relative times. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -10,7 +10,7 @@ import { EVERYTHING, type Filter, rowOf, summaryOf, toneOf } from "../src/inspec
 import { foldTurns, turnsOf } from "../src/inspector/turns.js";
 import { Made } from "./inspector_events.js";
 
-/** A daemon with so many events, a millisecond from each to the next. */
+/** A daemon with this many events, one millisecond apart. */
 class FakeDaemon {
   readonly asked: [number, number][] = [];
   readonly events: AnyEvent[];

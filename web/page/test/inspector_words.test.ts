@@ -1,4 +1,4 @@
-/** What is told in words: a conversation as markdown, why a session waits. */
+/** Texts of the inspector: a conversation as Markdown, an explanation of a session. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -23,7 +23,7 @@ function transcript(items: object[], more: object = {}): Transcript {
   return { sessionId: "s_1", title: "A talk", items, turns: [turn], terminals: {}, ...more } as unknown as Transcript;
 }
 
-/** Without the times, which are told in the reader's zone. */
+/** Without times, which are in the reader's time zone. */
 function parts(markdown: string): string[] {
   return markdown.replace(/ · \d{4}-\d\d-\d\d [\d:.]+/g, "").trimEnd().split("\n\n");
 }

@@ -1,7 +1,6 @@
 /**
- * Child sessions as readers know of them: who announced each, what it is called, what it does. An announcement is a
- * patch: what it leaves out stays, null clears. Also the names of sessions in updates, which with `acp=agent` are the
- * agent's: here they become ours.
+ * Child sessions for readers: their parent, name and state. An announcement is a patch: an absent member stays, null
+ * clears. Also maps the session ids in updates, which with `acp=agent` are the agent's, to ours.
  */
 
 import { type Members, Patch, changed, entriesOf, membersOf, textOf } from "./patch.js";

@@ -1,6 +1,6 @@
 /**
- * What was said and done in one session, or in one child session: its items, its terminals, its latest values and what
- * runs in the background. Takes updates that are new; never decides whether they are.
+ * The conversation of a session or child session: its items, terminals, latest values and background work. The caller
+ * passes new updates only.
  */
 
 import { type Earlier, type Item, Items, type Speaker, type Told } from "./items.js";
@@ -47,7 +47,7 @@ const TERMINALS: ReadonlyMap<string, typeof updateTerminal> = new Map([
   ["terminal_update", updateTerminal],
   ["terminal_output_chunk", appendOutput],
 ]);
-/** Marks of the end of a turn, whose meaning the turn's own events carry, and what is said to be read once. */
+/** Updates that mark the end of a turn, which the turn's own events report, and updates for one-time display. */
 const NOT_SHOWN: ReadonlySet<string> = new Set(["turn_complete", "_turn_complete", "notice"]);
 
 export class Conversation {
@@ -120,7 +120,7 @@ export class Conversation {
     if (!isApplied) this.transcript.keepUnknown(told);
   }
 
-  /** @internal Put the page before in front: it is true up to its event, which may be newer than what was heard. */
+  /** @internal Prepend the page before: it is current up to its event, which may be newer than the events here. */
   prepend(older: Conversation, asOf: number): void {
     this.transcript.prepend({ items: older.items, first: older.first }, asOf);
     for (const [name, terminal] of older.terminals) if (!this.#terminals.has(name)) this.#terminals.set(name, terminal);

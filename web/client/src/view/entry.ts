@@ -1,12 +1,12 @@
 /**
- * A session in a list, kept true event by event: the entry that `GET /session` gave, or the one that a new session
- * begins with, and what the stream has told since.
+ * An entry of a session list, updated by events: the entry of `GET /session`, or the one of a new session, and the
+ * events since.
  *
- * An entry has counts, and events name things. Beside each entry that was made here there is a memory of names; one
- * that was listed, or copied, goes on from its counts. So four counts may be off by what was there when it was listed
- * and is told of later by a name that nobody has heard here: `backgroundCount` until the agent lists its work or goes,
- * `runningChildCount` until it goes, `queuedCount` by a prompt that its agent had been handed, and `clientCount`, of
- * which the daemon also leaves out those that were silent for long.
+ * An entry has counts, while events have ids. Each entry that was made here has a memory of ids; a listed or copied
+ * entry starts from its counts. So four counts may be wrong by events about ids that are unknown here:
+ * `backgroundCount` until the agent lists its work or exits, `runningChildCount` until it exits, `queuedCount` by a
+ * prompt that its agent had accepted, and `clientCount`, from which the daemon also removes clients that were silent
+ * for long.
  */
 
 import type { AnyEvent, EventOf } from "../events.js";
@@ -80,7 +80,7 @@ function withoutName({ names, others }: Known, name: string): Known {
 const countOf = ({ names, others }: Known): number => names.size + others;
 
 type Entry = { readonly [Name in keyof SessionEntry]?: SessionEntry[Name] | undefined };
-/** What an event changes of an entry, and of what is remembered beside it. */
+/** The changes of an event to an entry and to its memory. */
 interface Change {
   readonly entry?: Entry;
   readonly memory?: Partial<Memory>;
@@ -260,7 +260,7 @@ function ended(
   return { memory: { queue: withoutName(memory.queue, promptId) } };
 }
 
-/** Tool calls that are in progress at the end of their turn go on, for an agent that lists nothing itself. */
+/** Tool calls in progress at the end of their turn continue, for an agent that does not list its background work. */
 function leftOpen(memory: Memory): Partial<Memory> {
   if (memory.listsWork || !memory.hasAgent) return { tools: new Map() };
   const work = new Map(memory.work);
@@ -281,7 +281,7 @@ function withAgent(memory: Memory, { data }: EventOf<"agent_started">): Partial<
   };
 }
 
-/** Nobody says any more what the children do. */
+/** Without an agent the state of the children is unknown. */
 function withoutAgent(memory: Memory): Partial<Memory> {
   const children = new Map([...memory.children.keys()].map((each) => [each, "unknown" as const]));
   return { children, hasAgent: false, otherChildren: 0, work: new Map(), otherWork: 0, listsWork: false };
@@ -334,7 +334,7 @@ function listed(background: unknown): Change {
   return { memory: { work: new Map(entries), otherWork: 0, listsWork: true } };
 }
 
-/** A tool call is told of: as one of the turn that runs, or as one that goes on in the background. */
+/** A tool call was updated: in the running turn, or in the background. */
 function called(memory: Memory, update: Members, isOfTurn: boolean): Change {
   const toolCallId = textOf(update["toolCallId"]);
   if (toolCallId === undefined) return {};

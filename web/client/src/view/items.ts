@@ -114,17 +114,17 @@ export interface Told {
 
 type Changes<Kind> = { readonly [Name in keyof Kind]?: Kind[Name] | undefined };
 
-/** The place of an item that is not here: what is told of it changes nothing. */
+/** The place of an item that is not loaded: updates of it are ignored. */
 export const ELSEWHERE = -1;
 
 export class Items {
   readonly list: Item[];
   first: number;
   speaker: Speaker;
-  /** The places of items that were added or replaced since somebody looked. */
+  /** Places of items that were added or replaced since the last call. */
   readonly changed = new Set<number>();
   readonly #places = new Map<string, number>();
-  /** Places of items that were read later than the events that are heard now, and up to which event. */
+  /** Places of items that were read after the current events, with the event up to which they are current. */
   readonly #ahead = new Map<number, number>();
   readonly #earlier: Set<string>;
   readonly #isOlder: boolean;
@@ -156,19 +156,22 @@ export class Items {
     return place < this.first ? undefined : this.list[place - this.first];
   }
 
-  /** The place behind the last. */
+  /** The place after the last item. */
   get end(): number {
     return this.first + this.list.length;
   }
 
-  /** The place of the item that the agent calls so; `ELSEWHERE` if that is not here, none if there is none. */
+  /**
+   * Return the place of the item with the agent's id; `ELSEWHERE` if it is not loaded, undefined if there is no such
+   * item.
+   */
   find(kind: MessageRole | "tool_call" | "compaction", id: string): number | undefined {
     const place = this.#places.get(`${kind} ${id}`);
     if (place !== undefined) return place < this.first ? ELSEWHERE : place;
     return this.#isOlder || this.#earlier.has(`${kind} ${id}`) ? ELSEWHERE : undefined;
   }
 
-  /** The place of the last item; `ELSEWHERE` if it is not here, none if there is none. */
+  /** Return the place of the last item; `ELSEWHERE` if it is not loaded, undefined without items. */
   get last(): number | undefined {
     if (this.#isOlder) return ELSEWHERE;
     return this.list.length ? this.end - 1 : undefined;

@@ -43,7 +43,7 @@ export function takeOffers(latest: Latest, offers: unknown): Latest {
   return setCommands(withOptions, members) ?? withOptions;
 }
 
-/** What is chosen, and what can be. */
+/** The current value, and the available ones. */
 type Choice = readonly [string | undefined, readonly unknown[] | undefined];
 
 function choice(offered: unknown, current: string, available: string): Choice {

@@ -132,7 +132,7 @@ export function addPrompt(items: Items, told: Told, author: string | undefined, 
   const { at, promptId } = told;
   const messageId = textOf(told.update["messageId"]);
   const before = items.last === undefined ? undefined : items.at(items.last);
-  // In the words of v1 each block is an envelope of its own.
+  // In v1 each block is a separate envelope.
   if (before?.item === "message" && before.isPrompt && before.firstEventId === told.id) {
     items.put(items.end - 1, before, { content: [...(before.content ?? []), ...content] }, told.id);
     return items.end - 1;

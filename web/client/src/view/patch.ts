@@ -1,7 +1,7 @@
 /**
- * Reading an update field by field, and the rules by which a field changes a stored value. Left out it stays, a value
- * replaces it, and null clears it in ACP v2 but means left out in v1. A field of a wrong type counts as left out,
- * because one bad field must not cost the others. What is cleared, and an empty list or object, is not a member.
+ * Reading an update field by field, and the rules by which a field changes a stored value. An absent field keeps the
+ * value, a value replaces it, and null clears it in ACP v2 but counts as absent in v1. A field of a wrong type counts
+ * as absent, because one bad field must not cost the others. Cleared fields, and empty lists and objects, are left out.
  */
 
 export type Members = Readonly<Record<string, unknown>>;

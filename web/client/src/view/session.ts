@@ -1,14 +1,13 @@
 /**
- * A session as a reader shows it: a page of its transcript, and what has happened since, event by event. Never asks
- * the daemon for anything; whoever has it gives it pages, a snapshot and events, in the agent's own words
- * (`acp=agent`).
+ * A session for display: a page of its transcript, and the events since. It makes no requests: the caller passes pages,
+ * a snapshot and events, in the agent's dialect (`acp=agent`).
  *
- *   V1  An event that is not newer than the page is in it already and changes nothing; so events may come again.
- *   V2  Events come without a gap: one that is left out throws, since what would be shown is not what was said.
- *   V3  What is read later (a page from before, a child's transcript, a snapshot) may be ahead of the events, or a
- *       little behind: each is true up to its own `lastEventId`. One that is too far behind is not taken: read again.
- *   V4  Lists and maps are changed in place, what is in them is replaced. `permissions`, `queue` and `latest` are
- *       other objects whenever they change.
+ *   V1  An event that is not newer than the page is part of it and changes nothing, so events may be repeated.
+ *   V2  Events must arrive without a gap: a missing one throws, since the view would be wrong.
+ *   V3  A later page, child transcript or snapshot may be ahead of the events or slightly older: each is current up to
+ *       its own `lastEventId`. One that is too old is rejected and must be read again.
+ *   V4  Lists and maps are changed in place, their elements are replaced. `permissions`, `queue` and `latest` become
+ *       new objects whenever they change.
  */
 
 import type { ContentBlock } from "../acp.js";
@@ -39,7 +38,7 @@ export interface Waiting {
   readonly steering?: boolean;
 }
 
-/** A child session: what is known of it, and what was said in it, once that was read. */
+/** A child session: its record, and its conversation once that was read. */
 export class Child {
   /** Another object whenever it changes. */
   record: ChildRecord;
@@ -49,7 +48,7 @@ export class Child {
   asOf = 0;
   /** @internal The event up to which its record was read. */
   recordAsOf = 0;
-  /** @internal What is known of it is all that there is. */
+  /** @internal Its record is complete. */
   isWhole: boolean;
 
   /** @internal */
@@ -60,7 +59,7 @@ export class Child {
   }
 }
 
-/** How many events are kept, to bring what was read a moment ago to where the view is. */
+/** Number of stored events, to bring a recently read page up to date. */
 const KEPT_EVENTS = 2000;
 const KEPT_ANSWERS = 100;
 
@@ -70,7 +69,7 @@ const FOREGROUND: Readonly<Record<string, Standing>> = {
   cancelling: "cancelling",
 };
 
-/** The transcript of a session of which all events will be heard. */
+/** Return the empty transcript of a session whose events are all subscribed. */
 export function emptyTranscript(sessionId: string): Transcript {
   return {
     sessionId,
@@ -90,7 +89,7 @@ export class SessionView {
   readonly sessionId: string;
   /** In the order in which they came. */
   readonly turns: ReadonlyMap<string, TurnRecord>;
-  /** The child sessions, also those of children, in the order in which they were announced. */
+  /** The child sessions, including nested ones, in the order of their announcements. */
   readonly children: ReadonlyMap<string, Child>;
   /** The permission requests that were closed last, by id: who answered what. */
   readonly answered: ReadonlyMap<string, Answered>;
@@ -166,7 +165,7 @@ export class SessionView {
     return this.#own.hasOlder;
   }
 
-  /** What to ask for the page before with; none if there is none. */
+  /** The `before` of the request for the previous page; undefined at the beginning. */
   get before(): number | undefined {
     return this.#own.first || undefined;
   }
@@ -207,7 +206,7 @@ export class SessionView {
     return this.#own.drain();
   }
 
-  /** What was asked; none if an agent began the turn, or it is not known here. */
+  /** Return the content of a prompt; undefined if the agent started the turn, or if it is not loaded. */
   promptOf(promptId: string): readonly ContentBlock[] | undefined {
     const place = this.#turns.get(promptId)?.place;
     const item = place?.prompt === undefined ? undefined : this.#own.transcript.at(place.prompt);
@@ -253,9 +252,7 @@ export class SessionView {
     return true;
   }
 
-  /**
-   * What waits: permission requests and the queue, from `GET /session/{id}`. False if it is too old: read it again.
-   */
+  /** Apply the queue and permission requests of `GET /session/{id}`. False if it is too old: read it again. */
   takeSnapshot(snapshot: SessionSnapshot): boolean {
     const since = this.#since(snapshot.lastEventId);
     if (since === undefined) return false;
@@ -284,7 +281,7 @@ export class SessionView {
   /** What happened next. Throws `RemoteProtocolError` if something was left out. */
   apply(event: AnyEvent): void {
     const id = event.id ?? event._meta?.partOf;
-    // What has no number is made for one stream, and tells nothing of the session.
+    // A frame without a number belongs to one stream and does not change the session.
     if (id === undefined || id <= this.#lastEventId) return;
     if (id > this.#lastEventId + 1) {
       throw new RemoteProtocolError(
@@ -350,7 +347,7 @@ export class SessionView {
     }
   }
 
-  /** Nobody says any more what goes on behind the foreground. */
+  /** Without an agent background work is unknown. */
   #loseAgent(id: number): void {
     this.#own.background = undefined;
     for (const child of this.#children.values()) {
@@ -414,7 +411,7 @@ export class SessionView {
     if (told.id > child.recordAsOf) child.record = announced(child.record, told.update);
   }
 
-  /** A child, which is new here if nobody has heard of it. */
+  /** Return a child, creating it if it is unknown. */
   #child(childId: string, at: number): Child {
     let child = this.#children.get(childId);
     if (child === undefined) {

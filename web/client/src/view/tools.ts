@@ -10,7 +10,7 @@ import { type Members, Patch, changed, entriesOf, membersOf, textOf } from "./pa
 
 export const FINAL_STATUS: ReadonlySet<string | undefined> = new Set(["completed", "failed", "cancelled"]);
 
-/** v1 `tool_call`: all fields anew, at the call's old place if it had one. */
+/** v1 `tool_call`: replaces all fields, at the call's place if it has one. */
 export function announceToolCall(items: Items, told: Told): boolean {
   return changeToolCall(items, told, () => patched({}, new Patch(told.update, true)));
 }
@@ -80,7 +80,7 @@ export function markCancelled(items: Items, first: number | undefined, promptId:
   }
 }
 
-/** The turn ended. Work that the agent lists as background goes on and is not left open. */
+/** The turn ended. Work that the agent lists as background continues and is not left open. */
 export function markOpen(
   items: Items,
   first: number | undefined,
@@ -113,7 +113,7 @@ function terminalIds(call: ToolCall): string[] {
 
 export interface Work {
   readonly kind: string;
-  /** None if it is of a kind whose ids nobody can read here. */
+  /** Undefined for a kind whose ids are unknown here. */
   readonly id: string | undefined;
 }
 const ID_OF: readonly (readonly [kind: string, member: string])[] = [
@@ -218,7 +218,7 @@ function joined(before: Uint8Array, more: Uint8Array): Uint8Array {
   return roomy.subarray(0, length);
 }
 
-/** How much of a buffer is in use: only who has all of it may add to it. */
+/** Length of the used part of a buffer: only the holder of all of it may append. */
 const grown = new WeakMap<ArrayBuffer, number>();
 
 /** Base64 without anything else in it. */

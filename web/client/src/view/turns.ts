@@ -47,7 +47,7 @@ export interface TurnRecord {
   readonly joinedInto?: string;
   /** Where its words are: places of items in the transcript. */
   readonly place: {
-    /** What it asks, until that is a message. */
+    /** The prompt's content, until it becomes a message. */
     readonly waiting?: readonly ContentBlock[];
     readonly prompt?: number;
     /** Where its output begins. */

@@ -1,4 +1,4 @@
-/** What waits for somebody in a session: open permission requests, and prompts in their order. */
+/** The pending parts of a session: open permission requests, and the queue. */
 
 import type { AnyEvent, PermissionMembers } from "../events.js";
 import { storedType } from "./turns.js";
@@ -11,7 +11,7 @@ export interface Waits {
   readonly held: string | undefined;
 }
 
-/** What waits after an event; the same object if nothing of it changes. */
+/** Return the state after an event; the same object if nothing changes. */
 export function waitsAfter(waits: Waits, event: AnyEvent): Waits {
   switch (event.type) {
     case "permission_request": {

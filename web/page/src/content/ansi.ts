@@ -1,7 +1,7 @@
 /**
- * What a command wrote, as lines of text with classes for its colours. A carriage return writes over its line, as in
- * a terminal; whatever else would steer one is left out. Colours of larger palettes become the nearest of sixteen,
- * which are readable in both themes.
+ * The output of a command as lines of text with classes for its colours. A carriage return overwrites its line, as in a
+ * terminal; other control sequences are dropped. Colours of larger palettes become the nearest of sixteen, which are
+ * readable in both themes.
  */
 
 export interface Span {
@@ -10,10 +10,10 @@ export interface Span {
   readonly classes: string;
 }
 
-/** Stands for "erase the rest of the line"; the output itself has no such character left. */
+/** Stands for "erase the rest of the line". The output itself never contains this character. */
 const ERASE = "\u007f";
 
-/** Other escape sequences: of the system, of devices, of character sets, of the cursor, and one that is cut off. */
+/** Other escape sequences: system, devices, character sets, cursor, and a truncated one. */
 const OTHERS = new RegExp(
   [
     /\x1b\][^\x07\x1b]*(?:\x07|\x1b\\|$)/,
@@ -39,7 +39,7 @@ export function terminalLines(output: string): Span[][] {
     .replace(/\r+\n/g, "\n");
   const lines: Span[][] = [[]];
   const style = new Style();
-  // Every other part is what an escape sequence says of the looks of the next.
+  // Every other part is an escape sequence with the style of the next part.
   steered.split(/\x1b\[([0-?]*)[ -/]*m/).forEach((part, index) => {
     if (index % 2 === 1) {
       style.take(part);
@@ -54,7 +54,7 @@ export function terminalLines(output: string): Span[][] {
   return lines.map(overwritten);
 }
 
-/** The line as it looks after all that was written over it. */
+/** Return the line after all overwriting. */
 function overwritten(spans: Span[]): Span[] {
   if (!spans.some(({ text }) => /[\r\b\x7f]/.test(text))) return spans;
   let cells: Span[] = [];
@@ -76,7 +76,7 @@ function overwritten(spans: Span[]): Span[] {
   return joined;
 }
 
-/** The end of an output: the last lines, and how many are before them. */
+/** Return the last lines of an output, and the number of lines before them. */
 export function lastLines(output: string, count: number): { readonly text: string; readonly before: number } {
   let start = output.endsWith("\n") ? output.length - 1 : output.length;
   for (let found = 0; found < count && start > 0; found++) start = output.lastIndexOf("\n", start - 1);
@@ -90,7 +90,7 @@ export function lineCount(output: string): number {
   return count;
 }
 
-/** Output as an agent of v2 tells it. What is no base64 is no output. */
+/** Return the bytes of a v2 agent's output, which is base64; empty if it is not. */
 export function bytesOf(base64: string): Uint8Array {
   try {
     return Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
@@ -101,7 +101,7 @@ export function bytesOf(base64: string): Uint8Array {
 
 // -- looks ----------------------------------------------------------------------------------------------------
 
-/** Decorations by the number that begins them, and the number that ends each. */
+/** Decorations by the code that starts them, each with the code that ends it. */
 const DECORATIONS: Readonly<Record<number, readonly [string, number]>> = {
   1: ["bold", 22],
   2: ["dim", 22],
@@ -112,7 +112,7 @@ const DECORATIONS: Readonly<Record<number, readonly [string, number]>> = {
   9: ["strikethrough", 29],
 };
 
-/** How text looks, as the sequences so far say. */
+/** The style after the sequences so far. */
 class Style {
   classes = "";
   #foreground = "";
@@ -146,12 +146,12 @@ class Style {
   }
 }
 
-/** One of the eight colours from `plain`, or their brighter ones from `bright`. */
+/** Return one of the eight colours from `plain`, or their bright ones from `bright`. */
 function isWithin(code: number, plain: number, bright: number): boolean {
   return (code >= plain && code < plain + 8) || (code >= bright && code < bright + 8);
 }
 
-/** The name of a colour, by its code as one of text; empty for the one that text has anyway. */
+/** Return the name of a colour by its foreground code; empty for the default. */
 function colour(code: number, rest: number[]): string {
   if (code === 39) return "";
   if (code !== 38) return code < 90 ? NAMES[code - 30]! : `bright-${NAMES[code - 90]!}`;
@@ -161,7 +161,7 @@ function colour(code: number, rest: number[]): string {
 }
 
 const NAMES = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
-/** The sixteen as most terminals have them, to find the nearest. */
+/** The sixteen colours of most terminals, to find the nearest. */
 const SIXTEEN: readonly (readonly [number, number, number])[] = [
   [0, 0, 0],
   [187, 0, 0],

@@ -11,9 +11,9 @@ import { Markdown } from "./markdown.js";
 
 export interface ContentBlockViewProps {
   readonly block: ContentBlock;
-  /** More of it will come. */
+  /** More chunks will follow. */
   readonly streaming?: boolean;
-  /** Tags are words, as somebody typed them. */
+  /** Show tags as text: the user typed them. */
   readonly showsTags?: boolean;
 }
 
@@ -75,7 +75,7 @@ function Picture({ data, mimeType, name }: PictureProps) {
   );
 }
 
-/** Played without a media element: the page's policy lets none load anything. */
+/** Played without a media element: the page's policy allows none to load anything. */
 function Sound({ data, mimeType }: { readonly data: string; readonly mimeType: string }) {
   const [playing, setPlaying] = useState<AudioContext>();
   const [isReadable, setReadable] = useState(true);
@@ -153,7 +153,7 @@ function Resource({ uri, text, blob, mimeType }: ResourceProps) {
   );
 }
 
-/** Base64 and a type may hold anything: what is no part of an address is left out. */
+/** Both parts may contain anything, so remove characters that do not belong in a URL. */
 function dataUrl(mimeType: string, base64: string): string {
   return `data:${mimeType.replace(/[^\w.+/-]/g, "")};base64,${base64.replace(/[^\w+/=-]/g, "")}`;
 }

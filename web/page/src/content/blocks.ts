@@ -1,6 +1,6 @@
 /**
  * Markdown that grows, cut into its top-level blocks. A block that later text cannot change is settled: it is parsed
- * once, however long the message becomes. Whatever the pieces it came in, the blocks of a whole text are the same.
+ * once, however long the message becomes. The blocks of a whole text do not depend on the chunks in which it arrived.
  */
 
 import { Lexer, Parser, type Token, Tokenizer, type Tokens } from "marked";
@@ -9,19 +9,19 @@ import { closed } from "./closing.js";
 import { TAGS } from "./tags.js";
 
 export interface Block {
-  /** The code of a block that is nothing but a fence, so that it can be shown without parsing HTML. */
+  /** The code of a block that is only a fence, so that it can be shown without parsing HTML. */
   readonly code?: { readonly text: string; readonly language: string };
-  /** Not yet made safe. */
+  /** Not sanitized yet. */
   readonly html: string;
-  /** It was made of markdown without a tag. */
+  /** Its Markdown contains no tag. */
   readonly isPlain: boolean;
 }
 
 export interface Change {
-  /** So many blocks at the start are the very ones of the last update. */
+  /** Number of leading blocks that are unchanged since the last update. */
   readonly kept: number;
   readonly blocks: readonly Block[];
-  /** So many at the start are settled. */
+  /** Number of leading blocks that are settled. */
   readonly settled: number;
 }
 
@@ -30,12 +30,12 @@ type Links = Lexer["tokens"]["links"];
 export class Blocks {
   #source = "";
   #settled: Block[] = [];
-  /** Where in the source the settled blocks end. */
+  /** End of the settled blocks in the source. */
   #end = 0;
-  /** Whether a settled block may name a link that is only defined later. */
+  /** Whether a settled block may refer to a link that is defined later. */
   #namesLinks = false;
   #links: Links = {};
-  /** How many blocks were given out as settled, and are still the same. */
+  /** Number of returned blocks that are settled and unchanged. */
   #given = 0;
   readonly #tags: ReadonlySet<string>;
 
@@ -43,7 +43,7 @@ export class Blocks {
     this.#tags = new Set(tags);
   }
 
-  /** All of the text so far; `isWhole` if no more will come. */
+  /** Update with the whole text so far; `isWhole` if no more will follow. */
   update(text: string, isWhole: boolean): Change {
     const source = text.includes("\r") ? text.replace(/\r\n?/g, "\n") : text;
     if (!source.startsWith(this.#source)) this.#begin({});
@@ -62,7 +62,7 @@ export class Blocks {
     this.#links = links;
   }
 
-  /** Settle what can be, and give the open blocks behind it. */
+  /** Settle blocks where possible, and return the open blocks after them. */
   #settle(isWhole: boolean): Block[] {
     const tail = this.#source.slice(this.#end);
     const read = this.#lexed(tail, this.#links);
@@ -72,13 +72,13 @@ export class Blocks {
     const found = definitions(groups.slice(0, count));
     const isNew = Object.keys(found).some((tag) => !(tag in this.#links));
     if (isNew && (this.#namesLinks || this.#settled.length > 0)) {
-      // A definition reaches back to all that was said before it.
+      // A link definition affects all text before it.
       const source = this.#source;
       this.#begin({ ...found, ...this.#links });
       this.#source = source;
       return this.#settle(isWhole);
     }
-    // A definition that is not whole yet must not shape what is settled.
+    // An incomplete definition must not affect settled blocks.
     if (Object.keys(read.links).some((tag) => !(tag in this.#links) && !(tag in found))) {
       const settled = grouped(this.#lexed(tail.slice(0, end), this.#links).tokens);
       groups = [...settled, ...groups.slice(count)];
@@ -103,7 +103,7 @@ export class Blocks {
     return { tokens, links: tokens.links };
   }
 
-  /** The last block of a text that goes on: with its half-written markup closed. */
+  /** Return the last block of an unfinished text, with its half-written markup closed. */
   #openBlock(group: Group, links: Links): Block {
     const type = group.tokens[0]?.type;
     if (type === "code" || type === "html") return blockOf(group.tokens);
@@ -112,7 +112,7 @@ export class Blocks {
   }
 }
 
-/** All of a text at once, as HTML that is not yet made safe. */
+/** Return a whole text as HTML that is not sanitized yet. */
 export function htmlOf(text: string): string {
   return new Blocks()
     .update(text, true)
@@ -135,13 +135,13 @@ class Reader extends Tokenizer {
     return this.#isWords(source) ? undefined : super.tag(source);
   }
 
-  /** Whether it begins with a tag that is not read as one. A comment is one only for who writes HTML. */
+  /** Whether the text begins with a tag that is shown as text. HTML comments are recognized in whole HTML only. */
   #isWords(source: string): boolean {
     const name = /^ {0,3}<[/?!]?([a-z][\w-]*)?/i.exec(source);
     return name !== null && (name[1] === undefined ? this.tags.size === 0 : !this.tags.has(name[1].toLowerCase()));
   }
 
-  /** A title ends where its paragraph does; marked would look for its quote through all that follows. */
+  /** A title ends with its paragraph; marked would search for the closing quote in all of the following text. */
   override def(source: string): Tokens.Def | undefined {
     const blank = /\n[ \t]*\n/.exec(source);
     return super.def(blank === null ? source : source.slice(0, blank.index + 1));
@@ -152,15 +152,15 @@ class Reader extends Tokenizer {
 interface Group {
   raw: string;
   readonly tokens: Token[];
-  /** Tags of HTML that are open at its end. */
+  /** HTML tags that are open at the end of the group. */
   depth: number;
 }
 
-/** Elements that people put markdown into; what is between their tags stays together. */
+/** Elements around Markdown; the text between their tags stays together. */
 const CONTAINERS = /<(\/?)(?:details|div|table|center|blockquote|section|ul|ol|dl|sub|sup|p)\b[^>]*?(\/?)>/gi;
-/** Characters behind a block that are looked at to tell whether it is settled. */
+/** Characters after a block that decide whether it is settled. */
 const LOOKED_AT = 2000;
-/** A tag that nobody closes does not make all that follows one block. */
+/** An unclosed tag must not turn all of the following text into one block. */
 const MOST_TOKENS = 60;
 
 function grouped(tokens: readonly Token[]): Group[] {
@@ -187,8 +187,8 @@ function depthOf(token: Token): number {
 }
 
 /**
- * How many groups no further text can change: those with a whole line of another block behind them, or two where no
- * blank line is between, because the second line may make a table of the first.
+ * Return how many groups no further text can change: those followed by a complete line of another block, or by two if
+ * no blank line separates them, because a second line may turn the first into a table.
  */
 function settledCount(groups: readonly Group[]): number {
   let count = groups.length - 1;
@@ -197,7 +197,7 @@ function settledCount(groups: readonly Group[]): number {
     const lines = behind.slice(0, LOOKED_AT).match(/\S[^\n]*\n/g)?.length ?? 0;
     if (lines >= (endsBlank(groups[count - 1]!) ? 1 : 2)) break;
   }
-  // What looks like the definition of a link may have a title on the lines that follow.
+  // A link definition may have its title on the following lines.
   const doubtful = groups.findIndex((each) => /^ {0,3}\[/.test(each.raw) && !endsBlank(each));
   return Math.max(0, doubtful < 0 ? count : Math.min(count, doubtful));
 }
@@ -232,7 +232,7 @@ function blockOf(tokens: readonly Token[]): Block {
   return {
     code: { text, language: languageOf(lang) },
     isPlain,
-    // A long one that grows is shown without it.
+    // Not used for a long block that grows.
     get html() {
       return Parser.parse([...tokens]);
     },
@@ -245,7 +245,7 @@ export function isSameBlock(one: Block, other: Block): boolean {
   return one.code.text === other.code.text && one.code.language === other.code.language;
 }
 
-/** Whether there is a tag anywhere inside: in what is said, in an item of a list, in a cell of a table. */
+/** Whether a token contains HTML at any depth: in text, list items or table cells. */
 function hasHtml(token: object): boolean {
   if ("type" in token && token.type === "html") return true;
   return Object.values(token).some((each) => typeof each === "object" && each !== null && hasHtml(each as object));

@@ -1,6 +1,6 @@
 /**
- * How a file is changed, line by line, whichever way an agent tells it: old and new text (v1), or a patch in the form
- * of Git (v2). Also which lines of it are shown: unchanged ones far from a change are folded.
+ * The change of a file, line by line, from either form that agents send: old and new text (v1), or a Git patch (v2).
+ * Unchanged lines far from a change are folded.
  */
 
 import { edits } from "./edits.js";
@@ -10,7 +10,7 @@ export type Side = "old" | "new";
 
 export interface Line {
   readonly kind: "same" | "added" | "removed";
-  /** Its number in the file, from 1, on the sides that have it. */
+  /** Line number in the file, from 1, on the sides that have the line. */
   readonly old?: number;
   readonly new?: number;
   readonly text: string;
@@ -18,15 +18,15 @@ export interface Line {
 /** Lines that the agent left out. */
 export interface Gap {
   readonly kind: "gap";
-  /** How many, if that can be told. */
+  /** Their number, if known. */
   readonly count: number;
 }
 
 export interface FileChange {
   readonly path: string;
-  /** What it was called before, if that was something else. */
+  /** The previous path, if it differs. */
   readonly oldPath?: string;
-  /** `add`, `delete`, `modify`, `move`, `copy`, or a word of the agent's own. */
+  /** `add`, `delete`, `modify`, `move`, `copy`, or an agent-specific kind. */
   readonly operation: string;
   readonly isBinary: boolean;
   readonly lines: readonly (Line | Gap)[];
@@ -34,7 +34,7 @@ export interface FileChange {
   readonly removed: number;
 }
 
-/** The members of a diff that an agent shows, in v1 or v2. */
+/** The members of a diff in v1 or v2. */
 export interface ToldDiff {
   readonly path?: unknown;
   readonly oldText?: unknown;
@@ -43,7 +43,7 @@ export interface ToldDiff {
   readonly patch?: unknown;
 }
 
-/** The files that a diff is of. In v2 the list of changes decides, and a patch says what they are. */
+/** Return the file changes of a diff. In v2 the list of changes decides, and the patch has their lines. */
 export function fileChanges(diff: ToldDiff): FileChange[] {
   if (!Array.isArray(diff.changes)) {
     const old = typeof diff.oldText === "string" ? diff.oldText : undefined;
@@ -68,7 +68,7 @@ function toldChange(told: Members): FileChange {
   };
 }
 
-/** A patch may have paths without the leading slash of the change. */
+/** The paths of a patch may lack the leading slash of the change. */
 function isSamePath(one: string, other: string): boolean {
   return one === other || one.replace(/^\//, "") === other.replace(/^\//, "");
 }
@@ -103,7 +103,7 @@ function counted(change: Omit<FileChange, "added" | "removed">): FileChange {
 
 // -- patches --------------------------------------------------------------------------------------------------
 
-/** What a patch does to each file: one or more sections, as Git writes them, or a bare unified diff. */
+/** Return the change of each file in a patch: one or more Git sections, or a bare unified diff. */
 export function changesOfPatch(patch: string): FileChange[] {
   return sections(patch).map(changeOfSection);
 }
@@ -169,7 +169,9 @@ function changeOfSection(section: readonly string[]): FileChange {
 
 const NOWHERE = "/dev/null";
 
-/** A path as Git writes it: quoted if it has unusual characters, with a tab and a time behind it from other tools. */
+/**
+ * Return a path from a Git header: quoted if it has unusual characters, followed by a tab and a time from other tools.
+ */
 function pathOf(written: string): string {
   if (!written.startsWith('"')) return written.split("\t")[0]!;
   const bytes: number[] = [];
@@ -183,7 +185,7 @@ function pathOf(written: string): string {
 
 const ESCAPES: Readonly<Record<string, string>> = { n: "\n", t: "\t", r: "\r" };
 
-/** The two paths of `diff --git`. Spaces make it ambiguous, unless both are the same. */
+/** Return the two paths of `diff --git`. Spaces make it ambiguous, unless both paths are equal. */
 function gitPaths(line: string): [string?, string?] {
   const both = line.startsWith("diff --git ") ? line.slice("diff --git ".length) : "";
   const quoted = /^("(?:\\.|[^"\\])*"|\S+) ("(?:\\.|[^"\\])*"|\S+)$/.exec(both);
@@ -192,7 +194,7 @@ function gitPaths(line: string): [string?, string?] {
   return one.slice(2) === other.slice(2) && one !== "" ? [one, other] : [];
 }
 
-/** Paths of plain Git begin with `a/` and `b/`. Those of ACP do not. */
+/** Git prefixes paths with `a/` and `b/`; ACP does not. */
 function withoutPrefix(path: string | undefined): string | undefined {
   return path?.replace(/^[ab]\//, "");
 }
@@ -204,7 +206,7 @@ function hunkLines(section: readonly string[]): (Line | Gap)[] {
   for (const line of section) {
     const range = oldLeft > 0 || newLeft > 0 ? undefined : hunkRange(line);
     if (range) {
-      // An empty side stands on the line before it.
+      // The number of an empty side is that of the line before it.
       const [old, next] = [range.old + (range.oldCount === 0 ? 1 : 0), range.new + (range.newCount === 0 ? 1 : 0)];
       if (next > newLine || old > oldLine)
         lines.push({ kind: "gap", count: Math.max(next - newLine, old - oldLine) });
@@ -226,7 +228,7 @@ function hunkLines(section: readonly string[]): (Line | Gap)[] {
 
 // -- what is shown --------------------------------------------------------------------------------------------
 
-/** Unchanged lines that are not shown until they are asked for. */
+/** Unchanged lines that are folded. */
 export interface Fold {
   readonly kind: "fold";
   readonly lines: readonly Line[];
@@ -235,7 +237,7 @@ export type Row = Line | Gap | Fold;
 
 const CONTEXT = 3;
 
-/** The lines with a fold in place of those that are further from a change than `context`. */
+/** Return the lines, with a fold in place of lines further than `context` from a change. */
 export function folded(lines: readonly (Line | Gap)[], context = CONTEXT): Row[] {
   const rows: Row[] = [];
   for (let start = 0; start < lines.length;) {
@@ -249,7 +251,7 @@ export function folded(lines: readonly (Line | Gap)[], context = CONTEXT): Row[]
     const run = lines.slice(start, end) as readonly Line[];
     const before = start === 0 || lines[start - 1]!.kind === "gap" ? 0 : context;
     const after = end === lines.length || lines[end]!.kind === "gap" ? 0 : context;
-    // The lines of a patch were chosen by the agent; folding one line would save nothing.
+    // The agent chose the lines of a patch, and folding a single line saves no room.
     if (run.length <= before + after + 1 || lines.some((each) => each.kind === "gap")) rows.push(...run);
     else {
       rows.push(...run.slice(0, before), { kind: "fold", lines: run.slice(before, run.length - after) });
@@ -260,14 +262,14 @@ export function folded(lines: readonly (Line | Gap)[], context = CONTEXT): Row[]
   return rows;
 }
 
-/** A row of two sides; a line that only one side has is opposite of none. */
+/** A row of two sides; the other side of a line may be empty. */
 export interface Pair {
   readonly kind: "pair";
   readonly old?: Line;
   readonly new?: Line;
 }
 
-/** Rows side by side: what was removed stands opposite of what was added in its place. */
+/** Return rows side by side: removed lines opposite the added lines that replace them. */
 export function sideBySide(rows: readonly Row[]): (Pair | Gap | Fold)[] {
   const pairs: (Pair | Gap | Fold)[] = [];
   let removed: Line[] = [];

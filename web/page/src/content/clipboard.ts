@@ -1,4 +1,4 @@
-/** Copying text, also where the page came over plain HTTP and the clipboard's own interface is closed to it. */
+/** Copy text, even if the page was loaded over plain HTTP, where browsers block the clipboard API. */
 
 export async function copied(text: string): Promise<boolean> {
   try {

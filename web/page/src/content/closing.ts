@@ -1,16 +1,16 @@
 /**
- * Half-written markup at the end of a text that grows, closed, so that what is shown does not change its looks with
- * the next letter: open emphasis and code end where the text ends, an unfinished link is its words, an unfinished tag
- * or image is not shown yet. Only what is shown meanwhile: the whole text is read as it is.
+ * Closes half-written markup at the end of a growing text, so that its look does not change with the next letter:
+ * emphasis and code end with the text, an unfinished link is shown as its label, an unfinished tag or image is not
+ * shown yet. For display only: the complete text is parsed unchanged.
  */
 
-/** Where the last paragraph, entry or row of a block begins: markup does not reach over it. */
+/** The start of the last paragraph, list item or table row: markup does not span it. */
 const BEGINNINGS = /(?:^|\n)(?:[ \t]*\n|[ \t]*(?:[-+*]|\d{1,9}[.)]|>|#{1,6}|\|)[ \t]+|[ \t]*\|)/g;
 
 export function closed(text: string): string {
   const start = beginning(text);
   const part = text.slice(start);
-  // A line of dashes below a paragraph makes it a title, one dash may become an entry of a list.
+  // Dashes below a paragraph turn it into a title; a single dash may become a list item.
   const underline = /\n[ \t]*(?:=+|-{1,2}|[*+]|\d{1,9}[.)]?)[ \t]*$/.exec(text);
   if (underline !== null && underline.index >= start) return closed(text.slice(0, underline.index));
   return text.slice(0, start) + new Scan(part).result();
@@ -25,11 +25,11 @@ function beginning(text: string): number {
 class Scan {
   #text: string;
   #at = 0;
-  /** Where the text that is shown ends. */
+  /** End of the shown text. */
   #end: number;
-  /** Marks of emphasis that are open, the innermost last. */
+  /** Open emphasis marks, the innermost last. */
   readonly #open: string[] = [];
-  /** What ends an open code. */
+  /** The mark that ends an open code span. */
   #code = "";
 
   constructor(text: string) {
@@ -41,7 +41,7 @@ class Scan {
     while (this.#at < this.#end) this.#step();
     const shown = this.#text.slice(0, this.#end);
     if (this.#code === "" && this.#open.length === 0) return shown;
-    // A mark behind a space would not close.
+    // A mark after a space would not close.
     return shown.trimEnd() + this.#code + this.#open.reverse().join("");
   }
 
@@ -68,7 +68,7 @@ class Scan {
       this.#at = found.index + run.length;
       return;
     }
-    // What follows is code, so it opens nothing. Its end may be half written.
+    // Code follows, so nothing else opens. Its end may be half-written.
     const code = this.#text.slice(inside).replace(/`+$/, "");
     this.#end = code.trim() === "" ? this.#at : inside + code.length;
     this.#code = code.trim() === "" ? "" : run;
@@ -89,13 +89,13 @@ class Scan {
     }
     const close = this.#text.indexOf("]", start);
     const words = this.#text.slice(start + 1, close < 0 ? undefined : close);
-    // Words in brackets that are no link yet, and may never be one, are shown as words; a tick at the start is none.
+    // Words in brackets that are not a link yet are shown as words, except a checkbox at the start.
     const isTick = start === 0 && words.length <= 1;
     this.#text = this.#text.slice(0, start) + (isTick ? "" : words);
     this.#end = this.#text.length;
   }
 
-  /** Where a link ends that begins with a bracket; none if it is not finished. */
+  /** Return the end of a link that begins with a bracket; undefined if it is unfinished. */
   #linkEnd(start: number): number | undefined {
     const close = this.#text.indexOf("]", start);
     if (close < 0 || close === this.#text.length - 1) return undefined;
@@ -118,7 +118,7 @@ class Scan {
     const [before, after] = [this.#text[this.#at - 1] ?? " ", this.#text[end] ?? " "];
     const isLast = end >= this.#end;
     if (this.#open.at(-1) === mark && /\S/.test(before)) this.#open.pop();
-    // Half of what closes, or an opening without words.
+    // Half of a closing mark, or an opening mark without words.
     else if (isLast) this.#end = this.#at;
     else if (this.#opens(mark, before, after)) this.#open.push(mark);
     this.#at = end;

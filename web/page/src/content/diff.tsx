@@ -1,4 +1,4 @@
-/** How a file is changed, in one column or side by side, with comments on its lines. */
+/** The change of a file, unified or side by side, with comments on its lines. */
 
 import { type ComponentChildren, type JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
@@ -23,26 +23,26 @@ export interface LineComment {
   readonly path: string;
   readonly line: number;
   readonly side: Side;
-  /** The line that it is on. */
+  /** The text of the commented line. */
   readonly text: string;
   readonly comment: string;
 }
 
 export interface DiffProps {
   readonly change: FileChange;
-  /** Side by side only where there is room for it. */
+  /** Side by side is used only if there is room for it. */
   readonly layout?: DiffLayout;
-  /** Without it there is nothing to choose. */
+  /** Without it the layout cannot be chosen. */
   readonly onLayout?: (layout: DiffLayout) => void;
   readonly comments?: readonly LineComment[];
-  /** Without it lines take no comments. */
+  /** Without it lines cannot be commented. */
   readonly onComment?: (comment: LineComment) => void;
   readonly onRemoveComment?: (comment: LineComment) => void;
 }
 
-/** Pixels that two sides need. */
+/** Minimum width of two sides, in pixels. */
 const ROOM = 700;
-/** Rows; of a larger change the first ones are shown, and more on demand: each takes its time to be laid out. */
+/** Rows shown at first, and added on demand: laying out a row takes time. */
 const LARGE = 600;
 const FIRST = 200;
 const FURTHER = 2000;
@@ -107,7 +107,7 @@ function useRoom(box: { readonly current: HTMLElement | null }, isNeeded: boolea
   const [hasRoom, setRoom] = useState(false);
   useLayoutEffect(() => {
     const element = box.current!;
-    // Measuring holds up the page, so it is done before it is drawn only where the first drawing depends on it.
+    // Measuring forces a layout, so measure before painting only if the first paint depends on it.
     if (isNeeded) setRoom(element.clientWidth >= ROOM);
     const observer = new ResizeObserver(() => setRoom(element.clientWidth >= ROOM));
     observer.observe(element);
@@ -123,7 +123,7 @@ interface Place {
   readonly line: Line;
 }
 
-/** What every row needs to know. */
+/** Data that all rows share. */
 interface LinesContext {
   readonly props: DiffProps;
   readonly html: (line: Line) => string | undefined;
@@ -186,7 +186,7 @@ function shownRows(change: FileChange, unfolded: ReadonlySet<Line>): Row[] {
   );
 }
 
-/** Colours come when there is time for them. */
+/** Highlight when the browser is idle. */
 function useHighlight(change: FileChange): LinesContext["html"] {
   const isReady = isHighlighting.value;
   const [known, setKnown] = useState<{ readonly of: FileChange; readonly html: LinesContext["html"] }>();
@@ -315,7 +315,7 @@ function Gutter({ line, side, context, isPlain = false }: GutterProps) {
   );
 }
 
-/** One line of a diff is reached by Tab, the others from there by the arrow keys. */
+/** Tab reaches one line of a diff; arrow keys move from there. */
 function moveFocus(event: KeyboardEvent): void {
   if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
   if (!(event.target instanceof HTMLElement) || !event.target.matches(".diff-comment")) return;

@@ -1,11 +1,11 @@
-/** What makes one list of lines of another with the fewest edits (Myers' greedy algorithm). */
+/** The fewest edits that turn one list of lines into another (Myers' greedy algorithm). */
 
 export type Edit = "same" | "removed" | "added";
 
-/** Edits beyond which two lists are not compared: their cost grows with the square. One replaces the other then. */
+/** Maximum number of edits, since the cost grows with the square. Beyond it one list replaces the other. */
 const MOST = 1500;
 
-/** An edit for each line of both lists, in order; of a changed place the removed lines come first. */
+/** Return an edit for each line of both lists, in order; at each change the removed lines come first. */
 export function edits(old: readonly string[], next: readonly string[]): Edit[] {
   const shared = Math.min(old.length, next.length);
   let start = 0;
@@ -37,8 +37,8 @@ function ordered(all: readonly Edit[]): Edit[] {
 }
 
 /**
- * A path through the grid of both lists goes right over what is removed, down over what is added and diagonally over
- * what is the same. For each number of edits the furthest point on each diagonal is kept, to walk back from the end.
+ * A path through the grid of both lists moves right for a removed line, down for an added one, and diagonally for an
+ * equal one. For each number of edits, store the furthest point on each diagonal, to walk back from the end.
  */
 function fewest(old: readonly string[], next: readonly string[]): Edit[] | undefined {
   const most = Math.min(old.length + next.length, MOST);

@@ -254,7 +254,7 @@ function FieldView(props: FieldViewProps) {
   );
 }
 
-/** One of a few, or several. */
+/** A choice of one or of several. */
 function Choices({ field, value, onChange, onLeave, id }: FieldViewProps & { readonly id: string }) {
   const chosen = Array.isArray(value) ? (value as readonly string[]) : [value as string];
   const pick = (picked: string, isOn: boolean): void => {
@@ -286,7 +286,7 @@ function Choices({ field, value, onChange, onLeave, id }: FieldViewProps & { rea
   );
 }
 
-/** Characters that one line is enough for. */
+/** Maximum length of a value for a single-line field. */
 const LINE = 200;
 
 interface EntryProps extends FieldViewProps {
@@ -294,7 +294,7 @@ interface EntryProps extends FieldViewProps {
   readonly tied: AriaAttributes;
 }
 
-/** Text, a number, or one of many. */
+/** A text, a number, or a choice from a list. */
 function Entry({ field, value, onChange, onLeave, id, tied }: EntryProps) {
   const shared = {
     id,

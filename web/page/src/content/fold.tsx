@@ -1,4 +1,4 @@
-/** Something that is shown when it is asked for, and not made before. */
+/** Content that is rendered only when it is unfolded. */
 
 import { type ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
@@ -6,11 +6,11 @@ import { useState } from "preact/hooks";
 export interface FoldedProps {
   readonly summary: ComponentChildren;
   readonly class?: string;
-  /** What the reader chose, if it is kept by the caller. */
+  /** Whether it is open, if the caller stores that. */
   readonly open?: boolean | undefined;
-  /** Told when the reader opens or closes it. */
+  /** Called when the reader opens or closes it. */
   readonly onToggle?: ((open: boolean) => void) | undefined;
-  /** Whether it is open before anybody chose. */
+  /** Whether it is open at first. */
   readonly initial?: boolean;
   readonly children: () => ComponentChildren;
 }

@@ -1,6 +1,6 @@
 /**
- * A form of the agent (`elicitation/create`), read from its JSON schema: which fields, what each takes, what is wrong
- * with what was filled in. What a schema says that is not known here is left to the agent to check.
+ * A form of the agent (`elicitation/create`), read from its JSON schema: its fields, their types, and problems with the
+ * values. Parts of a schema that are unknown here are left to the agent to check.
  */
 
 import { type Members, members, text, texts } from "./told.js";
@@ -12,7 +12,7 @@ export interface Choice {
   readonly description: string;
 }
 
-/** `other` is a type that is not known here: it is not shown, and cannot be filled in. */
+/** `other` is an unknown type: it is not shown, and cannot be filled in. */
 export type FieldType = "string" | "number" | "integer" | "boolean" | "array" | "other";
 
 export interface Field {
@@ -31,7 +31,7 @@ export interface Field {
   readonly format?: string;
 }
 
-/** What a person has filled in so far: text, ticks, or the values of what is ticked. */
+/** A value filled in by a person: a text, a checkbox, or the checked values of a list. */
 export type Value = string | boolean | readonly string[];
 export type Values = Readonly<Record<string, Value>>;
 
@@ -43,7 +43,7 @@ export type Elicitation =
       readonly description: string;
       readonly fields: readonly Field[];
     }
-  /** `url` can be opened from here only if it is one of the web. */
+  /** `url` can be opened from here only if it is a web address. */
   | { readonly mode: "url"; readonly message: string; readonly url: string; readonly host: string | undefined }
   | { readonly mode: "other"; readonly message: string };
 
@@ -77,7 +77,7 @@ const TYPES: Readonly<Record<string, FieldType>> = {
   boolean: "boolean",
   array: "array",
 };
-/** By which members a schema bounds a value of a type. */
+/** The members by which a schema bounds a value of a type. */
 const BOUNDS: Readonly<Record<FieldType, readonly [string, string]>> = {
   string: ["minLength", "maxLength"],
   number: ["minimum", "maximum"],
@@ -135,7 +135,7 @@ export function initialValues(fields: readonly Field[]): Values {
 
 // -- what was filled in ---------------------------------------------------------------------------------------
 
-/** What keeps the agent from taking the value, in words; none if it does. */
+/** Return the problem with a value in words; undefined if there is none. */
 export function problemOf(field: Field, value: Value): string | undefined {
   if (field.type === "other") return field.isRequired ? "This cannot be filled in here." : undefined;
   if (typeof value === "boolean") return undefined;
@@ -153,7 +153,7 @@ function listProblem(
   { isRequired, least = 0, most = Infinity }: Field,
   value: readonly string[],
 ): string | undefined {
-  // An optional list that nobody touched is left out.
+  // An optional list that was not touched is left out.
   if (value.length === 0 && !isRequired) return undefined;
   if (value.length < least) return `Choose at least ${least}.`;
   return value.length > most ? `Choose at most ${most}.` : undefined;
@@ -183,7 +183,7 @@ function matches(pattern: string, value: string): boolean {
   try {
     return new RegExp(pattern, "u").test(value);
   } catch {
-    // A pattern of another language.
+    // A pattern in another dialect of regular expressions.
     return true;
   }
 }
@@ -201,13 +201,13 @@ function isDay(value: string): boolean {
   return /^\d{4}-\d\d-\d\d$/.test(value) && !Number.isNaN(day.getTime()) && day.toISOString().startsWith(value);
 }
 
-/** The problems of a whole form, by field. */
+/** Return the problems of a whole form, by field. */
 export function problemsOf(fields: readonly Field[], values: Values): Readonly<Record<string, string>> {
   const found = fields.map((each) => [each.name, problemOf(each, values[each.name] ?? "")] as const);
   return Object.fromEntries(found.filter((each): each is readonly [string, string] => each[1] !== undefined));
 }
 
-/** What the agent is given: fields that were left empty are left out. */
+/** Return the content for the agent, without empty fields. */
 export function contentOf(fields: readonly Field[], values: Values): Readonly<Record<string, unknown>> {
   const content: Record<string, unknown> = {};
   for (const field of fields) {
@@ -225,7 +225,7 @@ function typed(field: Field, value: Value): unknown {
   return field.format === "date-time" ? new Date(value).toISOString() : value;
 }
 
-/** A moment as a field for local time takes it. */
+/** Return a time in the format of a field for local time. */
 function localTime(moment: string): string {
   const time = new Date(moment);
   if (Number.isNaN(time.getTime())) return "";

@@ -1,11 +1,13 @@
-/** What an agent sent may be anything. What cannot be shown as it should be is shown as it is, and breaks nothing else. */
+/**
+ * An error boundary for content of agents, which may be anything. Content that cannot be rendered is shown as raw data.
+ */
 
 import { Component, type ComponentChildren } from "preact";
 
 import { JsonView } from "./json.js";
 
 interface GuardProps {
-  /** What is shown. */
+  /** The content. */
   readonly value: unknown;
   readonly children: ComponentChildren;
 }

@@ -1,30 +1,33 @@
 /**
- * Colours of code, by classes. The highlighter and its languages are loaded when the first code needs them, so that
- * nothing waits for them; code that is large, or of a language that is not known, stays plain.
+ * Syntax highlighting with classes. The highlighter and its languages are loaded when the first code needs them, so
+ * nothing waits for them. Large code and code in an unknown language stay plain.
  */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 
 type Languages = typeof import("./languages.js");
 
-/** Characters; more would hold up the page. */
+/** Maximum length in characters: more would block the page. */
 const LARGEST = 60_000;
 
 const loaded = signal<Languages | undefined>();
 let loading: Promise<void> | undefined;
 
-/** Whether code can be highlighted now; a view that reads it is drawn again once it can. */
+/** Whether code can be highlighted now. A component that reads it is rendered again once it can. */
 export const isHighlighting: ReadonlySignal<boolean> = computed(() => loaded.value !== undefined);
 
 function load(): void {
-  // Without the highlighter code is plain, which is no reason to fail.
+  // Without the highlighter code stays plain, which is no error.
   loading ??= import("./languages.js").then(
     (languages) => void (loaded.value = languages),
     () => undefined,
   );
 }
 
-/** HTML of the code, its text escaped; none while the highlighter is loading, and for what stays plain. */
+/**
+ * Return highlighted HTML of the code, with its text escaped; undefined while the highlighter is loading, and for code
+ * that stays plain.
+ */
 export function highlighted(code: string, language: string): string | undefined {
   if (language === "" || code.length > LARGEST) return undefined;
   if (loaded.value === undefined) {
@@ -34,13 +37,13 @@ export function highlighted(code: string, language: string): string | undefined 
   return loaded.value.highlighted(code, language);
 }
 
-/** The same, a line at a time. */
+/** Return the same, split into lines. */
 export function highlightedLines(code: string, language: string): readonly string[] | undefined {
   const html = highlighted(code, language);
   return html === undefined ? undefined : linesOf(html);
 }
 
-/** Highlighted HTML cut into lines, each with all of its tags closed. */
+/** Split highlighted HTML into lines, each with all of its tags closed. */
 export function linesOf(html: string): string[] {
   const open: string[] = [];
   return html.split("\n").map((line) => {
@@ -53,7 +56,7 @@ export function linesOf(html: string): string[] {
   });
 }
 
-/** What the language of a file may be called, by its name. */
+/** Return candidates for the language of a file, by its name. */
 export function languageOfPath(path: string): string {
   const name = path.slice(Math.max(path.lastIndexOf("/"), path.lastIndexOf("\\")) + 1).toLowerCase();
   return name.slice(name.lastIndexOf(".") + 1);
@@ -63,10 +66,10 @@ export function languageOfPath(path: string): string {
 
 const waiting = new Set<HTMLElement>();
 let isScheduled = false;
-/** Milliseconds in which nothing else of the page is held up noticeably. */
+/** Time budget in milliseconds that does not delay the page noticeably. */
 const SLICE = 6;
 
-/** Colour the text of an element when there is time for it. */
+/** Highlight the text of an element when the browser is idle. */
 export function highlightLater(code: HTMLElement): void {
   if (!/\blanguage-/.test(code.className)) return;
   load();
@@ -80,7 +83,7 @@ function schedule(): void {
   whenIdle(work);
 }
 
-/** Does something when there is time for it. Gives how to leave it. */
+/** Run a function when the browser is idle. Return a function that cancels it. */
 export function whenIdle(task: () => void): () => void {
   if (!("requestIdleCallback" in window)) {
     const timer = setTimeout(task);

@@ -1,4 +1,4 @@
-/** Pictures of the kinds of tool calls and of states. They say nothing that words beside them do not. */
+/** Icons of the kinds of tool calls and of states. They are decorative: the text next to them has the same meaning. */
 
 import { type ComponentChildren } from "preact";
 
@@ -21,7 +21,7 @@ function Icon({ children, class: name = "" }: { readonly children: ComponentChil
   );
 }
 
-/** Outlines on a field of 16 by 16. */
+/** SVG paths in a 16 by 16 box. */
 const KINDS: Readonly<Record<string, string>> = {
   read: "M8 4.2C6.6 3.2 4.5 2.8 2 2.8v9.6c2.5 0 4.6.4 6 1.4 1.4-1 3.5-1.4 6-1.4V2.8c-2.5 0-4.6.4-6 1.4zm0 0v9.6",
   edit: "M10.6 2.6l2.8 2.8-8 8-3.4.6.6-3.4zM9 4.2L11.8 7",
@@ -53,7 +53,7 @@ const MARKS: Readonly<Record<string, string>> = {
   paused: "M5.5 4v8M10.5 4v8",
 };
 
-/** How something stands; what runs turns. */
+/** The icon of a state; a running one rotates. */
 export function StateIcon({ state }: { readonly state: string }) {
   if (state === "running") return <span class="spinner" aria-hidden="true" />;
   return (

@@ -1,4 +1,4 @@
-/** Items of a transcript as the views here read them. Nothing runs here. */
+/** Items of a transcript as these views read them. Types only. */
 
 import type { Terminal } from "@turnwire/client/view";
 
@@ -9,7 +9,7 @@ export type {
   Unknown as UnknownItem,
 } from "@turnwire/client/view";
 
-/** A terminal of the agent: what a view needs of it. */
+/** The parts of an agent's terminal that a view needs. */
 export type TerminalItem = Pick<Terminal, "terminalId"> & Partial<Pick<Terminal, "command" | "cwd" | "output" | "exitStatus">>;
-/** Terminals by their id. */
+/** Terminals by id. */
 export type Terminals = ReadonlyMap<string, TerminalItem>;

@@ -1,4 +1,4 @@
-/** What a tool is given or gives, as it is: text, or JSON over lines. */
+/** Raw input or output of a tool: text, or formatted JSON. */
 
 import { useState } from "preact/hooks";
 
@@ -22,7 +22,7 @@ export function JsonView({ label, value, open = false }: JsonViewProps) {
   );
 }
 
-/** Text in lines of one width; a long one is cut until all of it is asked for. */
+/** Preformatted text; a long one is cut until the reader asks for all of it. */
 export function Plain({ text, label }: { readonly text: string; readonly label: string }) {
   const [isWhole, showWhole] = useState(false);
   const isCut = !isWhole && text.length > SHOWN;

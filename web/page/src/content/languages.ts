@@ -1,5 +1,6 @@
 /**
- * The highlighter with its languages: a chunk of its own. A language that is near another is coloured as that.
+ * The highlighter with its languages, in a chunk that is loaded on demand. A language without its own rules uses those
+ * of a similar one.
  */
 
 import bash from "@speed-highlight/core/languages/bash.js";
@@ -38,7 +39,9 @@ const NEAR: Readonly<Record<string, string>> = {
 };
 const NAMES = new Map(Object.entries(NEAR).flatMap(([name, near]) => near.split(" ").map((each) => [each, name])));
 
-/** HTML of the code, its text escaped, with a class for each kind of word; none for a language that is not known. */
+/**
+ * Return HTML of the code, with its text escaped and a class for each kind of token; undefined for an unknown language.
+ */
 export function highlighted(code: string, language: string): string | undefined {
   const name = language.toLowerCase();
   const known = LANGUAGES[NAMES.get(name) ?? name];

@@ -1,4 +1,4 @@
-/** Markdown, cheap while it grows: only the blocks that changed touch the document, at most once a frame. */
+/** Markdown that is cheap to update while it grows: only changed blocks touch the document, at most once per frame. */
 
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
@@ -11,9 +11,9 @@ import { TAGS } from "./tags.js";
 
 export interface MarkdownProps {
   readonly text: string;
-  /** More of it will come. */
+  /** More chunks will follow. */
   readonly streaming?: boolean;
-  /** Tags are words, as somebody typed them. It does not change while the text is shown. */
+  /** Show tags as text: the user typed them. It does not change while the text is shown. */
   readonly showsTags?: boolean;
 }
 
@@ -31,7 +31,7 @@ export function Markdown({ text, streaming = false, showsTags = false }: Markdow
       const began = performance.now();
       shown.current?.update(wanted.current.text, !wanted.current.streaming);
       const end = performance.now();
-      // A block that takes long, such as a large table, leaves as much time to all else.
+      // After a slow block, such as a large table, pause for as long as it took.
       rest.current = end + (end - began);
     };
     const drawInTime = (now: number): void => {
@@ -67,7 +67,7 @@ function copyCode(event: MouseEvent): void {
 class ShownMarkdown {
   readonly #blocks: Blocks;
   readonly #elements: HTMLElement[] = [];
-  /** What each element shows. */
+  /** The block that each element shows. */
   readonly #shown: Block[] = [];
   #settled = 0;
 
@@ -112,7 +112,7 @@ function nodesOf(block: Block): Node {
   return block.code === undefined ? safe(block.html, block.isPlain) : codeBox(block.code.text, block.code.language);
 }
 
-/** Code that got longer is still the same text node. */
+/** Appending to code extends the same text node. */
 function growCode(element: HTMLElement, before: Block | undefined, block: Block): boolean {
   if (before?.code === undefined || before.code.language !== block.code?.language) return false;
   const text = element.querySelector("pre > code")?.firstChild;

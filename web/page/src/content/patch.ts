@@ -1,9 +1,9 @@
 /**
- * One element made like another with as few changes as a text that grows needs: nodes that stay in their place stay
- * themselves, so that a selection, what was unfolded and where something was scrolled to stay, too.
+ * Make one element like another with as few changes as a growing text needs. Nodes that stay in place are kept, and
+ * with them the selection, folds and scroll positions.
  */
 
-/** Make the children of `shown` those of `wanted`, which is used up. */
+/** Make the children of `shown` those of `wanted`, which is consumed. */
 export function patchChildren(shown: Node, wanted: Node): void {
   let old = shown.firstChild;
   let next = wanted.firstChild;
@@ -34,7 +34,7 @@ function patchNode(old: ChildNode, next: ChildNode): void {
 }
 
 function patchAttributes(old: Element, next: Element): void {
-  // What the reader folded or unfolded stays so.
+  // Keep what the reader folded or unfolded.
   next.toggleAttribute("open", old.hasAttribute("open"));
   for (const name of old.getAttributeNames()) if (!next.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of next.attributes)

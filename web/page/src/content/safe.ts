@@ -1,28 +1,28 @@
 /**
- * HTML that an agent wrote, made harmless: no scripts, styles, forms or frames, nothing loaded from other hosts, no
- * class or id by which it could look like a part of the page. `safe` gives nodes that are ready to be shown.
+ * Sanitized HTML of agents: no scripts, styles, forms or frames, nothing loaded from other hosts, and no class or id by
+ * which it could imitate a part of the page. `safe` returns nodes that are ready to be shown.
  */
 
 import { TAGS } from "./tags.js";
 
 const ATTRIBUTES = "align alt checked class colspan disabled href open rowspan src start title type".split(" ");
 
-/** What a browser opens for the reader. Another address is one of the agent's machine, and only shown. */
+/** Schemes that the browser may open. Other addresses belong to the agent's machine and are only shown. */
 const OPENS = /^(?:https?:\/\/|mailto:)/i;
 const SHOWS = /^data:image\/(?:png|gif|jpe?g|webp|avif|bmp|svg\+xml)[;,]/i;
 
-/** Whether the browser itself can make HTML harmless. Where it cannot, tags in markdown are words. */
+/** Whether the browser has a sanitizer. Without one, tags in Markdown are shown as text. */
 export const canReadHtml = typeof Element !== "undefined" && "setHTML" in Element.prototype;
 const SANITIZER = { elements: TAGS, attributes: ATTRIBUTES };
 
 /**
- * The nodes of `html` without what could do harm, with a box around each code and table. `isPlain` if it was made of
- * markdown without a tag, so that it can only have what markdown has: that is seen to many times as fast.
+ * Return the nodes of `html` without anything harmful, with a box around each code block and table. `isPlain`: it was
+ * made of Markdown without tags, so the check is simpler and many times faster.
  */
 export function safe(html: string, isPlain: boolean): DocumentFragment {
-  // In a template nothing runs or loads.
+  // Nothing runs or loads inside a template.
   const nodes = isPlain ? plainNodes(html) : sanitizedNodes(html);
-  // Before they are in the document: an image begins to load as soon as it is.
+  // Before the nodes are in the document: an image starts to load as soon as it is.
   for (const code of nodes.querySelectorAll("[class]")) keepLanguage(code);
   for (const image of nodes.querySelectorAll("img")) limitImage(image);
   for (const input of nodes.querySelectorAll("input")) limitInput(input);
@@ -46,19 +46,19 @@ const KNOWN_TAGS: ReadonlySet<string> = new Set(TAGS);
 const KNOWN_ATTRIBUTES: ReadonlySet<string> = new Set(ATTRIBUTES);
 
 function sanitizedNodes(html: string): DocumentFragment {
-  // A document of its own: the policy of ours reports what was only read.
+  // A separate document: otherwise the policy of this one would report HTML that is only parsed.
   const inert = document.implementation.createHTMLDocument();
   const root = inert.createElement("div") as unknown as HTMLElement & { setHTML(html: string, how: object): void };
   root.setHTML(quiet(html), { sanitizer: SANITIZER });
-  // Of the same document: an image begins to load as soon as it belongs to ours, and they are not limited yet.
+  // In the same document: an image starts to load as soon as it belongs to this one, and images are not limited yet.
   const nodes = inert.createDocumentFragment();
   nodes.append(...root.childNodes);
   return nodes;
 }
 
 /**
- * HTML without attributes that a browser reports to the page's policy as soon as it reads them, though nothing of them
- * is left afterwards. It makes nothing safe.
+ * Remove attributes that browsers report to the page's policy when they parse HTML, although nothing of them remains
+ * afterwards. This does not sanitize.
  */
 function quiet(html: string): string {
   return html.replace(/<[a-z](?:"[^"]*"|'[^']*'|[^>"'])*>/gi, (tag) =>
@@ -68,7 +68,7 @@ function quiet(html: string): string {
   );
 }
 
-/** A code that is nothing but text. */
+/** A code element that contains only text. */
 export function codeBox(text: string, language: string): HTMLElement {
   const pre = document.createElement("pre");
   const code = document.createElement("code");
@@ -84,7 +84,7 @@ function keepLanguage(node: Element): void {
   else node.removeAttribute("class");
 }
 
-/** An image of another host is shown by its address. */
+/** An image of another host is replaced by its address. */
 function limitImage(image: HTMLImageElement): void {
   const source = image.getAttribute("src") ?? "";
   if (SHOWS.test(source)) return;
@@ -100,7 +100,7 @@ function limitInput(input: HTMLInputElement): void {
   else input.disabled = true;
 }
 
-/** A link opens in a tab of its own; one that leads nowhere from here is only shown. */
+/** A link opens in a new tab; one that cannot be opened from here is shown as text. */
 function limitLink(link: HTMLAnchorElement): void {
   const href = link.getAttribute("href") ?? "";
   if (OPENS.test(href)) {
@@ -123,11 +123,11 @@ function box(inner: Element, name: string): HTMLElement {
   return outer;
 }
 
-/** Code with the name of its language and a button that copies it. */
+/** Code with the name of its language and a copy button. */
 function boxCode(pre: HTMLElement): HTMLElement {
   const outer = box(pre, "code");
   const language = /language-(\S+)/.exec(pre.firstElementChild?.className ?? "")?.[1] ?? "";
-  // What scrolls is reached by the keyboard, too.
+  // A scrollable region must be reachable with the keyboard.
   pre.tabIndex = 0;
   pre.setAttribute("role", "group");
   pre.setAttribute("aria-label", `Code ${language}`.trim());

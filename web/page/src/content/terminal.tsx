@@ -1,20 +1,20 @@
-/** What a command wrote: its last lines, all of them on demand. */
+/** The output of a command: its last lines, and all of them on demand. */
 
 import { useMemo, useState } from "preact/hooks";
 
 import { lastLines, type Span, terminalLines } from "./ansi.js";
 
 export interface TerminalOutputProps {
-  /** What it wrote, as text or as bytes. */
+  /** The output as text or as bytes. */
   readonly output: string | Uint8Array;
   readonly label?: string;
 }
 
 /** Lines that are shown at first. */
 const SHOWN = 20;
-/** Lines before those whose colours still reach into them. */
+/** Earlier lines that are parsed because their colours may continue. */
 const LOOKED_BACK = 200;
-/** More would hold up the page. */
+/** Maximum number of lines: more would block the page. */
 const MOST = 5000;
 const MOST_CHARACTERS = 1_000_000;
 

@@ -1,6 +1,6 @@
 /**
- * What a tool call does and what became of it, from the words of various agents: the command it runs, the files it
- * changes, the text it shows, how it stands. What an agent leaves out is not there.
+ * The action and result of a tool call, from the dialects of various agents: its command, its file changes, its text
+ * and its state. Members that an agent leaves out are absent.
  */
 
 import type { ContentBlock, ToolCallContent } from "@turnwire/client";
@@ -10,13 +10,13 @@ import type { TerminalItem, Terminals, ToolCallItem } from "./items.js";
 import { type Members, members } from "./told.js";
 import { visible } from "./visible.js";
 
-/** What a call is read from: an item of the transcript, or the call of a permission request. */
+/** A source of a call: an item of the transcript, or the call of a permission request. */
 export type ToldCall = Partial<Omit<ToolCallItem, "item">>;
 
-/** Kinds of calls whose input may be a command. Some editing tools call what they do to a file a command, too. */
+/** Kinds of calls whose input may be a command. Some editing tools have a `command` that is none. */
 const RUNS = new Set(["execute", "other"]);
 
-/** The command that it runs. */
+/** Return the command that the call runs. */
 export function commandOf(call: ToldCall, terminals: readonly TerminalItem[] = []): string | undefined {
   const given = RUNS.has(call.kind ?? "other") ? commandIn(call.rawInput) : undefined;
   return given ?? terminals.find((each) => each.command)?.command ?? undefined;
@@ -28,31 +28,31 @@ function commandIn(given: unknown): string | undefined {
   if (typeof line === "string") return Array.isArray(further) ? joined([line, ...further.map(String)]) : line;
   if (!Array.isArray(line) || line.length === 0) return undefined;
   const words = line.map(String);
-  // `bash -lc LINE`: the line is what a person wants to read.
+  // For `bash -lc LINE`, return the line.
   return words.length === 3 && /^-.*c$/.test(words[1]!) ? words[2] : joined(words);
 }
 
-/** Words as a shell would take them. */
+/** Join words with shell quoting. */
 function joined(words: readonly string[]): string {
   return words
     .map((each) => (/^[\w@%+=:,./-]+$/.test(each) ? each : `'${each.replaceAll("'", `'"'"'`)}'`))
     .join(" ");
 }
 
-/** Where the command runs, if the agent says so. */
+/** Return the directory of the command, if the agent reports it. */
 export function folderOf(call: ToldCall, terminals: readonly TerminalItem[] = []): string | undefined {
   const given = members(call.rawInput);
   const named = ["cwd", "workdir", "directory"].map((each) => given[each]).find((each) => typeof each === "string");
   return (named as string | undefined) ?? terminals.find((each) => each.cwd)?.cwd ?? undefined;
 }
 
-/** What it shows, without what is nothing that could be shown. */
+/** Return the call's content without malformed entries. */
 export function contentOf(call: ToldCall): readonly ToolCallContent[] {
   const told: readonly unknown[] = Array.isArray(call.content) ? call.content : [];
   return told.filter((each): each is ToolCallContent => typeof each === "object" && each !== null);
 }
 
-/** The places that it works at. */
+/** Return the files and lines that the call works at. */
 export function placesOf(call: ToldCall): string[] {
   const told: readonly unknown[] = Array.isArray(call.locations) ? call.locations : [];
   return told.map(members).flatMap(({ path, line }) => {
@@ -61,7 +61,7 @@ export function placesOf(call: ToldCall): string[] {
   });
 }
 
-/** How it changes files: as it shows, or else as its input says. */
+/** Return the file changes in its content, else those in its input. */
 export function changesOf(call: ToldCall): FileChange[] {
   const shown = contentOf(call).flatMap((each) => (each.type === "diff" ? fileChanges(each as ToldDiff) : []));
   return shown.length > 0 ? shown : changesIn(call.rawInput);
@@ -76,7 +76,7 @@ function changesIn(input: unknown): FileChange[] {
   return typeof old === "string" && typeof next === "string" ? [changeOfTexts(path, old, next)] : [];
 }
 
-/** The content blocks that it shows: text, images, resources. */
+/** Return the content blocks: text, images, resources. */
 export function blocksOf(call: ToldCall): ContentBlock[] {
   return contentOf(call).flatMap((each) => {
     const { type, content } = each as { readonly type: string; readonly content?: unknown };
@@ -84,7 +84,7 @@ export function blocksOf(call: ToldCall): ContentBlock[] {
   });
 }
 
-/** The terminals among what it shows of which something is known. */
+/** Return the known terminals in its content. */
 export function terminalsOf(call: ToldCall, terminals: Terminals | undefined): TerminalItem[] {
   return contentOf(call).flatMap((each) => (isTerminal(each) ? (terminals?.get(each.terminalId) ?? []) : []));
 }
@@ -95,24 +95,24 @@ function isTerminal(
   return content.type === "terminal" && typeof (content as Members)["terminalId"] === "string";
 }
 
-/** By which names agents give what a command wrote, if they show it nowhere else. */
+/** Names under which agents report the output of a command if it is nowhere else. */
 const OUTPUTS = ["formatted_output", "output", "stdout", "text"];
 
-/** What it gave, as text; empty if it gave none. */
+/** Return the output as text; empty if there is none. */
 export function outputOf(call: ToldCall): string {
   const given = call.rawOutput;
   if (typeof given === "string") return given;
   return OUTPUTS.map((each) => members(given)[each]).find(isText) ?? "";
 }
 
-/** Text without the fence that some agents put around all of it. */
+/** Return the text without the fence that some agents put around it. */
 export function unfenced(text: string): string {
   const lines = text.replace(/^\n+|\n+$/g, "").split("\n");
   const isFenced = lines.length > 1 && lines[0]!.startsWith("```") && lines.at(-1)!.trim() === "```";
   return isFenced ? lines.slice(1, -1).join("\n") : text;
 }
 
-/** How its command ended, in words; empty if well, or if it is not known. */
+/** Return how the command ended, in words; empty for success, or if unknown. */
 export function exitOf(call: ToldCall, terminals: readonly TerminalItem[] = []): string {
   const ends = terminals.map((each) => members(each.exitStatus));
   const signal = ends.map((each) => each["signal"]).find(isText);
@@ -136,22 +136,24 @@ const SAID: Readonly<Record<string, ToolState>> = {
   cancelled: "cancelled",
 };
 
-/** A finished call is what the agent says; an unfinished one may be what its turn made of it. */
+/**
+ * Return the state of a call: the agent's status if it has finished; an unfinished call may have ended with its turn.
+ */
 export function stateOf(call: ToldCall, exit = ""): ToolState {
   const said = SAID[call.status ?? "pending"] ?? "running";
-  // A command that did not end with 0 has failed, whatever the agent calls it.
+  // A command with another exit code than 0 has failed, whatever the agent reports.
   if (said === "completed" && exit !== "") return "failed";
   if (said === "completed" || said === "failed" || said === "cancelled") return said;
   if (call.cancelledLocally) return "cancelled";
   return call.openAtEnd ? "left open" : said;
 }
 
-/** Whether it is still at work. */
+/** Whether the call is still running. */
 export function isAtWork(state: ToolState): boolean {
   return state === "pending" || state === "running" || state === "paused";
 }
 
-/** What it is called, without the quotes that some agents put around a command. */
+/** Return the title, without the backticks that some agents put around a command. */
 export function titleOf(call: ToldCall): string {
   const title = (call.title || call.name || call.toolCallId || "").trim();
   return visible(title.replace(/^`([^`]+)`$/, "$1"));

@@ -1,8 +1,8 @@
-/** Files that go with a prompt: what an agent takes of them, and as which content block. Never sends anything. */
+/** Files attached to a prompt, as the content blocks that the agent accepts. Sends nothing. */
 
 import type { ContentBlock } from "@turnwire/client";
 
-/** What of a prompt besides text its agent takes. */
+/** Kinds of content besides text that the agent accepts in a prompt. */
 export interface Takes {
   readonly image: boolean;
   readonly audio: boolean;
@@ -21,26 +21,26 @@ export interface Refusal {
   readonly why: string;
 }
 
-/** More than this is read by no model, and the daemon refuses a body of 32 MiB. */
+/** No model reads more than this, and the daemon rejects a body of more than 32 MiB. */
 export const MOST_BYTES = 10 * 1024 * 1024;
-/** So much of a file is looked at to tell text from other bytes. */
+/** Bytes of a file that decide whether it is text. */
 const LOOKED_AT = 4096;
 
 let count = 0;
 
-/** What an agent's capabilities say, in the form of ACP v1 or v2. */
+/** Return the accepted content from an agent's capabilities of ACP v1 or v2. */
 export function takesOf(capabilities: unknown): Takes {
   const said = (capabilities ?? {}) as {
     readonly promptCapabilities?: Readonly<Record<string, unknown>>;
     readonly session?: { readonly prompt?: Readonly<Record<string, unknown>> };
   };
   const prompt = said.session?.prompt ?? said.promptCapabilities ?? {};
-  // v1 says true or false; v2 an object, or nothing.
+  // v1 has true or false; v2 an object, or nothing.
   const has = (name: string) => prompt[name] !== undefined && prompt[name] !== null && prompt[name] !== false;
   return { image: has("image"), audio: has("audio"), embeddedContext: has("embeddedContext") };
 }
 
-/** A file as the agent takes it, or why it does not. */
+/** Return a file as an attachment, or why the agent does not accept it. */
 export async function attach(file: File, takes: Takes): Promise<Attachment | Refusal> {
   const refuse = (why: string): Refusal => ({ name: file.name, why });
   if (file.size > MOST_BYTES) return refuse("It is larger than 10 MiB.");
@@ -64,15 +64,15 @@ export async function attach(file: File, takes: Takes): Promise<Attachment | Ref
   return made({ type: "text", text: fenced(file.name, text) });
 }
 
-/** A text as a block of code with its name, for an agent that takes plain text only. */
+/** Return a text as a named code block, for an agent that accepts plain text only. */
 export function fenced(name: string, text: string): string {
-  // A fence is longer than any that is in the text.
+  // A fence must be longer than any fence in the text.
   const longest = Math.max(2, ...(text.match(/`+/g) ?? []).map((each) => each.length));
   const fence = "`".repeat(longest + 1);
   return `${name}:\n${fence}\n${text.replace(/\n$/, "")}\n${fence}`;
 }
 
-/** Bytes as text, nothing if they are none. */
+/** Return bytes as text; undefined if they are not text. */
 export function textOf(bytes: Uint8Array): string | undefined {
   if (bytes.subarray(0, LOOKED_AT).includes(0)) return undefined;
   try {
@@ -84,7 +84,7 @@ export function textOf(bytes: Uint8Array): string | undefined {
 
 export function base64(bytes: Uint8Array): string {
   let binary = "";
-  // In pieces, because a call takes a bounded number of arguments.
+  // In chunks: the number of arguments of a call is limited.
   for (let at = 0; at < bytes.length; at += 0x8000) {
     binary += String.fromCharCode(...bytes.subarray(at, at + 0x8000));
   }

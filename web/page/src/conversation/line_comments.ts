@@ -1,8 +1,8 @@
-/** Comments on lines of diffs, gathered until the next prompt, of which they become a part. */
+/** Comments on lines of diffs, which become part of the next prompt. */
 
 import type { LineComment } from "../content/diff.js";
 
-/** What is sent: each comment with its place and the line it is about. */
+/** Return the prompt: the text, and each comment with its location and line. */
 export function promptOf(words: string, comments: readonly LineComment[]): string {
   const told = comments.map(({ path, line, side, text, comment }) => {
     const place = side === "old" ? `${path}, line ${line} before the change` : `${path}:${line}`;

@@ -1,23 +1,23 @@
-/** What can be done now, as the palette lists it. Each part of the page offers its own while it is shown. */
+/** The commands of the palette. Each part of the page offers its own while it is shown. */
 
 import { type ReadonlySignal, computed, signal } from "@preact/signals";
 
 export interface Command {
-  /** What it does: "Rename session". */
+  /** For example "Rename session". */
   readonly words: string;
-  /** What it is of: "Session", "Theme". */
+  /** For example "Session" or "Theme". */
   readonly group: string;
-  /** Its keys as `shortcuts.ts` writes them. */
+  /** Its keys in the notation of `shortcuts.ts`. */
   readonly keys?: string;
   run(): void;
 }
 
 const offered = signal<readonly (readonly Command[])[]>([]);
 
-/** All that is offered, newest offers first: they are of what was opened last. */
+/** All commands. The newest offers come first: they belong to the part that was opened last. */
 export const commands: ReadonlySignal<readonly Command[]> = computed(() => [...offered.value].reverse().flat());
 
-/** Offer commands. Gives how to withdraw them. */
+/** Offer commands. Return a function that withdraws them. */
 export function offer(some: readonly Command[]): () => void {
   offered.value = [...offered.peek(), some];
   return () => {

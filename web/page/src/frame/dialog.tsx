@@ -1,4 +1,4 @@
-/** Dialogs: one at a time, over everything. Escape closes, and the focus goes back to where it was. */
+/** Modal dialogs, one at a time. Escape closes a dialog, and the focus returns to its previous element. */
 
 import { signal } from "@preact/signals";
 import { type ComponentChildren, Fragment } from "preact";
@@ -10,7 +10,7 @@ import { Toasts } from "./toasts.js";
 const shown = signal<{ readonly key: number; render(): ComponentChildren } | undefined>(undefined);
 let count = 0;
 
-/** Show a dialog instead of any other. `render` gives a `Dialog`. */
+/** Show a dialog in place of any other. `render` returns a `Dialog`. */
 export function openDialog(render: () => ComponentChildren): void {
   shown.value = { key: ++count, render };
 }
@@ -19,7 +19,7 @@ export function closeDialog(): void {
   shown.value = undefined;
 }
 
-/** Where dialogs are in the page, and toasts: those are inside of a dialog while there is one, for all else is inert. */
+/** The place of dialogs and toasts. Toasts are inside an open dialog, because everything else is inert. */
 export function OverPage() {
   const dialog = shown.value;
   return dialog ? <Fragment key={dialog.key}>{dialog.render()}</Fragment> : <Toasts />;
@@ -27,7 +27,7 @@ export function OverPage() {
 
 interface DialogProps {
   readonly title: string;
-  /** A name for its own looks. */
+  /** A class for its style. */
   readonly kind?: string;
   /** Its title is for screen readers only. */
   readonly isBare?: boolean;
@@ -38,7 +38,7 @@ export function Dialog({ title, kind = "", isBare = false, children }: DialogPro
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
   const own = useRef(shown.peek());
-  // A browser tells that a dialog was closed when it has time: another may be shown by then.
+  // Browsers report a closed dialog asynchronously, when another may already be shown.
   const closed = () => {
     if (shown.peek() === own.current) closeDialog();
   };
@@ -59,7 +59,7 @@ export function Dialog({ title, kind = "", isBare = false, children }: DialogPro
       aria-labelledby={id}
       onClose={closed}
       onClick={(event) => {
-        // The dialog itself is hit only where nothing of it is: behind it.
+        // The click target is the dialog itself only for clicks on the backdrop.
         if (event.target === dialog.current) closeDialog();
       }}
     >
@@ -81,14 +81,14 @@ export function Dialog({ title, kind = "", isBare = false, children }: DialogPro
 
 interface ConfirmProps {
   readonly title: string;
-  /** What will happen. */
+  /** The consequence of the action. */
   readonly text: string;
-  /** The word on the button that does it. */
+  /** The label of the button. */
   readonly act: string;
   readonly run: () => void;
 }
 
-/** Ask before something that cannot be taken back. */
+/** Ask for confirmation of an action that cannot be undone. */
 export function confirmFirst({ title, text, act, run }: ConfirmProps): void {
   openDialog(() => (
     <Dialog title={title} kind="confirm">

@@ -1,9 +1,9 @@
-/** Finding by a few letters: "nse" finds "New session". Pure. */
+/** Fuzzy matching: "nse" matches "New session". Pure. */
 
 export interface Match {
-  /** More is better. */
+  /** Higher is better. */
   readonly score: number;
-  /** Which characters of the text were meant, in order. */
+  /** Indexes of the matched characters, in order. */
   readonly places: readonly number[];
 }
 
@@ -12,8 +12,8 @@ const NEXT = 5;
 const HERE = 1;
 
 /**
- * How well `query` is meant by `text`: the letters of each of its words in order. Starts of words and letters that
- * follow each other count more. None if a letter is missing.
+ * Match the letters of each word of `query` in order. Starts of words and consecutive letters score higher. Undefined
+ * if a letter is missing.
  */
 export function fuzzyMatch(query: string, text: string): Match | undefined {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
@@ -26,7 +26,7 @@ export function fuzzyMatch(query: string, text: string): Match | undefined {
     score += found.score;
     for (const place of found.places) places.add(place);
   }
-  // Of two that match alike, the shorter one was meant.
+  // Of two equal matches, the shorter text wins.
   return { score: score - text.length / 100, places: [...places].sort((a, b) => a - b) };
 }
 
@@ -35,7 +35,7 @@ function wordMatch(word: string, text: string, lower: string): Match | undefined
   const whole = wholeMatch(word, text, lower);
   if (whole) return whole;
   let best: Match | undefined;
-  // From each place where it may begin: the first one that fits is not always the one that was meant.
+  // Try every start: the first match is not always the best.
   for (let from = lower.indexOf(word[0]!); from >= 0; from = lower.indexOf(word[0]!, from + 1)) {
     const found = matchFrom(word, text, lower, from);
     if (!found) break;
@@ -44,7 +44,7 @@ function wordMatch(word: string, text: string, lower: string): Match | undefined
   return best;
 }
 
-/** The word as it is, at the start of one if there is such a place. */
+/** Find the whole word, preferably at the start of a word. */
 function wholeMatch(word: string, text: string, lower: string): Match | undefined {
   let at = lower.indexOf(word);
   for (let next = at; next >= 0; next = lower.indexOf(word, next + 1)) {

@@ -1,4 +1,4 @@
-/** The page's small pictures, drawn on a field of 16 by 16 with one line. They say nothing that words do not. */
+/** The page's icons: one line in a 16 by 16 box. They are decorative: the text next to them has the same meaning. */
 
 const LINES = {
   attach: "m12.5 7.5-5 5a3 3 0 0 1-4.2-4.2l5.5-5.5a2 2 0 0 1 2.8 2.8L6.2 11a1 1 0 0 1-1.4-1.4l4.7-4.7",

@@ -1,10 +1,10 @@
-/** Choices that this browser keeps: a theme, what was chosen last. Never anything that the daemon knows. */
+/** Choices stored in this browser: the theme, the last agent. Never data of the daemon. */
 
 import { type Signal, signal } from "@preact/signals";
 
 const PREFIX = "turnwire.";
 
-/** One of some words, kept; the first of them until another is chosen. Other tabs follow. */
+/** A stored choice among words; the first one by default. Other tabs follow a change. */
 export function kept<Word extends string>(name: string, words: readonly [Word, ...Word[]]): Signal<Word> {
   const read = () => words.find((each) => each === keptText(name)) ?? words[0];
   const choice = signal<Word>(read());
@@ -19,7 +19,7 @@ export function kept<Word extends string>(name: string, words: readonly [Word, .
   return choice;
 }
 
-/** A text that was kept. A browser may forbid to keep anything; then nothing is. */
+/** Return a stored text. A browser may forbid storage; then there is none. */
 export function keptText(name: string): string | undefined {
   try {
     return localStorage.getItem(PREFIX + name) ?? undefined;
@@ -32,6 +32,6 @@ export function keepText(name: string, text: string): void {
   try {
     localStorage.setItem(PREFIX + name, text);
   } catch {
-    // It holds as long as the page is open.
+    // Without storage the choice lasts as long as the page is open.
   }
 }

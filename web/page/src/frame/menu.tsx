@@ -1,4 +1,4 @@
-/** A menu below a button: arrow keys, Enter, Escape. One at a time. */
+/** A menu below a button, with arrow keys, Enter and Escape. One at a time. */
 
 import { signal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
@@ -8,22 +8,22 @@ import { Icon, type IconName } from "./icon.js";
 export interface MenuItem {
   readonly words: string;
   readonly icon?: IconName;
-  /** It is one of several, of which one holds. */
+  /** Present on entries of which exactly one is chosen. */
   readonly isChosen?: boolean;
   readonly isDanger?: boolean;
   run(): void;
 }
-/** A line between items, with words if there are any. */
+/** A separator, with an optional heading. */
 export type MenuEntry = MenuItem | { readonly heading: string };
 
 const shown = signal<{ readonly anchor: HTMLElement; readonly entries: readonly MenuEntry[] } | undefined>(undefined);
 
-/** Show a menu at a button; at the same button again, take it away. */
+/** Show a menu at a button; if it is shown there already, hide it. */
 export function toggleMenu(anchor: HTMLElement, entries: readonly MenuEntry[]): void {
   shown.value = shown.peek()?.anchor === anchor ? undefined : { anchor, entries };
 }
 
-/** Where the menu is in the page. */
+/** The place of the menu. */
 export function MenuPlace() {
   const menu = shown.value;
   return menu ? <Menu key={menu.entries} {...menu} /> : null;
@@ -101,7 +101,7 @@ function items(menu: HTMLElement): HTMLElement[] {
   return [...menu.querySelectorAll<HTMLElement>(".menu-item")];
 }
 
-/** Below the button, or above it where there is no room; never beyond the window. */
+/** Place the menu below the button, or above it if there is no room; never outside the window. */
 function place(menu: HTMLElement, anchor: HTMLElement): void {
   const at = anchor.getBoundingClientRect();
   const { width, height } = menu.getBoundingClientRect();

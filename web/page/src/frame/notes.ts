@@ -1,35 +1,35 @@
-/** What is worth a notification: a turn that ended, a question that waits. Decided from events alone. Pure. */
+/** Notifications about events: a turn that ended, an open request. Pure. */
 
 import type { AnyEvent, PermissionOption } from "@turnwire/client";
 
 import { type Asked, askedOf, optionsOf } from "../content/asked.js";
 
 export interface Note {
-  /** One for each thing that happened, in all tabs: a second note with it takes the place of the first. */
+  /** Identifies the cause across all tabs: a second note with the same tag replaces the first. */
   readonly tag: string;
   readonly sessionId: string;
   readonly about: "asked" | "ended" | "failed";
-  /** Its turn, or its permission request. */
+  /** The id of the turn or of the permission request. */
   readonly id: string;
-  /** What is known already. */
+  /** The text, as far as known. */
   readonly text: string;
-  /** The answers that a permission request offers on its notification. */
+  /** The answers that a permission request offers in its notification. */
   readonly options: readonly PermissionOption[];
 }
 
-/** Characters of a command that every system shows whole. */
+/** Maximum length of a command that every system shows completely. */
 const WHOLE = 100;
 
 export interface Notes {
   readonly raised: readonly Note[];
-  /** Tags of notes whose reason is gone. */
+  /** Tags of notes whose cause is gone. */
   readonly over: readonly string[];
 }
 
-/** A turn that ended by these was somebody's wish, or was never one of its own. */
+/** Turns that ended by a user's action need no notification. */
 const WISHED = new Set(["removed", "joined", "settled", "cancelled"]);
 
-/** What events ask for. Sessions that somebody looks at now raise nothing. */
+/** Return the notes for events. Visible sessions raise none. */
 export function notesOf(events: readonly AnyEvent[], seen: ReadonlySet<string>): Notes {
   const raised = new Map<string, Note>();
   const over: string[] = [];
@@ -72,19 +72,19 @@ function tagOf(about: Note["about"], sessionId: string, id: string): string {
   return `${about === "asked" ? "asked" : "turn"} ${sessionId} ${id}`;
 }
 
-/** The command, if it is all that is asked and a notification shows all of it. */
+/** Return the command, if it is the whole request and fits into a notification. */
 function wholeCommand({ command, folder, changes, text, hasMarks }: Asked): string | undefined {
   if (command === undefined || hasMarks || changes.length > 0 || (text !== "" && text !== command)) return undefined;
   const whole = folder === undefined ? command : `${command} (in ${folder})`;
   return whole.length <= WHOLE && !whole.includes("\n") ? whole : undefined;
 }
 
-/** Nobody allows what they do not see: what remains is the first answer that rejects. */
+/** A request that is not shown completely can only be rejected from the notification. */
 function rejecting(options: readonly PermissionOption[]): readonly PermissionOption[] {
   return options.filter((each) => each.kind?.startsWith("reject")).slice(0, 1);
 }
 
-/** The two answers that fit on a notification: the first one, and the first that refuses. */
+/** Return two options for a notification: the first one, and the first that rejects. */
 export function twoOptions(options: readonly PermissionOption[]): readonly PermissionOption[] {
   const [first, second] = options;
   if (!first || !second) return options;

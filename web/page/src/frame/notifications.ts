@@ -1,7 +1,7 @@
 /**
- * Notifications of the browser, for those who asked for them. One tab speaks for all: the one that holds a lock. A tab
- * that shows a session to somebody holds a lock named after it, so that the speaker knows what needs no notification,
- * also of tabs that were killed.
+ * Browser notifications, if the user has turned them on. The tab that holds a lock shows them for all tabs. A tab with
+ * a visible session holds a lock named after it, so that this session raises no notification. Locks also work for tabs
+ * that were killed.
  */
 
 import { type ReadonlySignal, computed, effect, signal } from "@preact/signals";
@@ -22,16 +22,16 @@ const TEXT = 160;
 
 const choice = kept<"off" | "on">("notifications", ["off", "on"]);
 
-/** Whether this browser can do it at all: not without TLS, but for this machine. */
+/** Whether this browser supports it: it requires TLS, except on this machine. */
 export const canNotify =
   typeof Notification === "function" && "serviceWorker" in navigator && typeof navigator.locks === "object";
 
-/** Whether the user is told. The choice comes after the browser's permission, in whichever tab both were given. */
+/** Whether notifications are on. The browser's permission comes first, in whichever tab it was given. */
 export const isNotified: ReadonlySignal<boolean> = computed(
   () => canNotify && choice.value === "on" && Notification.permission === "granted",
 );
 
-/** Ask the browser for it, or stop it. */
+/** Ask the browser for permission, or turn notifications off. */
 export async function setNotified(wanted: boolean): Promise<void> {
   if (!wanted) {
     choice.value = "off";
@@ -45,11 +45,11 @@ export async function setNotified(wanted: boolean): Promise<void> {
   }
 }
 
-/** Keep the worker that shows notifications and keeps the page's files. */
+/** Start the service worker, which shows notifications and caches the page's files. */
 export function startWorker(): void {
   if (!("serviceWorker" in navigator)) return;
   navigator.serviceWorker.register(new URL("sw.js", base)).catch((error: unknown) => {
-    // A page works without.
+    // The page works without a service worker.
     console.info("turnwire: no service worker", error);
   });
   navigator.serviceWorker.addEventListener("message", ({ data }: MessageEvent<{ readonly show?: string }>) => {
@@ -57,11 +57,11 @@ export function startWorker(): void {
   });
 }
 
-/** Tell what happens from now on. */
+/** Start notifying about events. */
 export function startNotifications(daemon: Daemon, list: SessionList): void {
   if (!canNotify) return;
   showPresence();
-  // Held as long as the tab lives; then the next one speaks.
+  // Held for the lifetime of the tab; then the next tab takes over.
   void navigator.locks.request(`${LOCK} notifies`, () => {
     daemon.feed.all((events) => {
       if (!isNotified.peek() && !events.some((each) => each.type === "permission_resolved")) return;
@@ -71,7 +71,7 @@ export function startNotifications(daemon: Daemon, list: SessionList): void {
   });
 }
 
-/** As long as somebody sees a session here, say so. */
+/** Hold a lock while a session is visible here. */
 function showPresence(): void {
   const isSeen = signal(document.visibilityState === "visible");
   document.addEventListener("visibilitychange", () => {
@@ -94,7 +94,7 @@ function showPresence(): void {
   });
 }
 
-/** Whoever looks at a session need not be told that its turn ended. */
+/** Close the notifications about turns of a session that is now visible. */
 async function closeEnded(sessionId: string): Promise<void> {
   const shown = (await (await navigator.serviceWorker.getRegistration(base))?.getNotifications()) ?? [];
   for (const each of shown) if (each.tag.startsWith(`turn ${sessionId} `)) each.close();
@@ -129,7 +129,7 @@ async function show(worker: ServiceWorkerRegistration, daemon: Daemon, list: Ses
   await worker.showNotification(`${title}: ${what}`, more);
 }
 
-/** What the turn came to, in its own words if they can be had. */
+/** Return the result of a turn: its text, if available. */
 async function resultOf(daemon: Daemon, { sessionId, id }: Note): Promise<string> {
   const turn = await daemon.client.session(sessionId).turn(id).catch(() => undefined);
   return turn?.resultText?.trim() || "The turn has ended.";

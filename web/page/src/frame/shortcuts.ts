@@ -54,7 +54,7 @@ export interface Pressed {
   readonly isComposing?: boolean;
 }
 
-/** Where a key was pressed. */
+/** The place of a key event. */
 export type Place = "page" | "field" | "dialog";
 
 /** Return the keys of an event in the notation of the table. */

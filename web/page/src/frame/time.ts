@@ -1,4 +1,4 @@
-/** Time as the page says it: how long ago, in few characters, renewed by one timer for all of them. */
+/** Relative times in few characters, updated by one timer for all of them. */
 
 import { type ReadonlySignal, signal } from "@preact/signals";
 
@@ -7,10 +7,10 @@ const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 
 const current = signal(Date.now());
-/** The time, to the minute. It is for words like "5 min" only; nothing is decided by it. */
+/** The current time, to the minute. For display only. */
 export const now: ReadonlySignal<number> = current;
 
-/** Let `now` go on. A page that was asleep is told the time when it is looked at. */
+/** Start updating `now`. A page that was asleep is updated when it becomes visible. */
 export function startClock(): void {
   const tell = () => {
     if (document.visibilityState === "visible") current.value = Date.now();
@@ -19,7 +19,7 @@ export function startClock(): void {
   document.addEventListener("visibilitychange", tell);
 }
 
-/** How long ago something was, in a few characters: "now", "5 min", "3 h", "2 d", "12 Oct", "12 Oct 2025". */
+/** Return how long ago something was: "now", "5 min", "3 h", "2 d", "12 Oct", "12 Oct 2025". */
 export function ago(thenMs: number, nowMs: number): string {
   const passed = nowMs - thenMs;
   if (passed < MINUTE_MS) return "now";
@@ -29,7 +29,7 @@ export function ago(thenMs: number, nowMs: number): string {
   return dayOf(thenMs, nowMs);
 }
 
-/** "12 Oct", or with its year if that is not this one. */
+/** Return "12 Oct", with the year if it is not the current one. */
 export function dayOf(thenMs: number, nowMs: number): string {
   const then = new Date(thenMs);
   const isThisYear = then.getFullYear() === new Date(nowMs).getFullYear();
@@ -40,7 +40,7 @@ export function dayOf(thenMs: number, nowMs: number): string {
   });
 }
 
-/** The whole of it, for whoever wants to know exactly. */
+/** Return the full date and time. */
 export function moment(thenMs: number): string {
   return new Date(thenMs).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
 }

@@ -1,4 +1,4 @@
-/** Short messages that come and go: what the daemon refused, and what was done out of sight. */
+/** Short messages that disappear: errors of the daemon, and results of actions that are not visible. */
 
 import { signal } from "@preact/signals";
 import { TurnwireError } from "@turnwire/client";
@@ -14,24 +14,24 @@ const SHOWN_MS = { info: 4_000, bad: 12_000 };
 const MOST = 4;
 const toasts = signal<readonly Toast[]>([]);
 
-/** Say something that went as it was wished. */
+/** Show a success. */
 export function tell(text: string): void {
   show({ text, tone: "info" });
 }
 
-/** Say what went wrong, in the daemon's own words where it has some. */
+/** Show an error, in the daemon's words if there are any. */
 export function tellError(error: unknown): void {
   show({ text: wordsOf(error), tone: "bad" });
   if (!(error instanceof TurnwireError)) console.error(error);
 }
 
-/** An error as a person reads it. */
+/** Return the text of an error. */
 export function wordsOf(error: unknown): string {
   if (!(error instanceof Error) || !error.message) return "Something went wrong, and no reason was given.";
   return sentence(error.message);
 }
 
-/** The daemon's messages begin small, because they may follow a colon. */
+/** Messages of the daemon start in lower case, because they may follow a colon. */
 export function sentence(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }

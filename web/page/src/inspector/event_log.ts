@@ -1,6 +1,6 @@
 /**
- * The log of one session as far as it is here. Events are numbered without gaps, so what is not loaded has its place
- * all the same: it is read when it is looked at, a thousand at a time.
+ * The loaded part of a session's log. Events are numbered without gaps, so an event that is not loaded has its place:
+ * it is read when it comes into view, a thousand at a time.
  */
 
 import { signal } from "@preact/signals";
@@ -13,24 +13,24 @@ export const PAGE = 1000;
 export type ReadLog = (after: number, limit: number) => Promise<LogPart>;
 
 interface Page {
-  /** By the place in the page; what is not there yet is undefined. */
+  /** Indexed by position in the page; undefined if not loaded. */
   readonly rows: (Row | undefined)[];
   count: number;
 }
 
 export class EventLog {
-  /** Counts every change of what is here. */
+  /** Counts all changes. */
   readonly changed = signal(0);
-  /** Counts those that are not at the end alone. */
+  /** Counts the changes other than appended events. */
   inserts = 0;
-  /** The oldest that is kept, and the newest that there is. */
+  /** The oldest event in the log, and the newest. */
   first = 1;
   last = 0;
-  /** How many are here. */
+  /** Number of loaded events. */
   count = 0;
-  /** How many there are of each kind, of those that are here. */
+  /** Number of loaded events by kind. */
   readonly kinds = new Map<string, number>();
-  /** The longest time between two events of one turn, of those that are here. */
+  /** The longest time between two loaded events of one turn. */
   longestMs = 0;
   readonly #read: ReadLog;
   readonly #pages = new Map<number, Page>();
@@ -41,13 +41,13 @@ export class EventLog {
     this.#read = read;
   }
 
-  /** Learn where the log begins and ends, and load its newest part. */
+  /** Find the first and last event of the log, and load its newest part. */
   async begin(): Promise<void> {
     this.#take(await this.#read(0, 1));
     await this.load(this.last - PAGE / 2, this.last);
   }
 
-  /** News. What was heard before `begin` has answered counts too. */
+  /** Add new events, including those that arrived before `begin` was answered. */
   hear(events: readonly AnyEvent[]): void {
     const before = this.count;
     for (const each of events) this.#put(each);
@@ -58,14 +58,14 @@ export class EventLog {
     return this.#pages.get(pageOf(id))?.rows[(id - 1) % PAGE];
   }
 
-  /** How long after the event before it came, if both are here. */
+  /** Return the time since the previous event, if both are loaded. */
   gap(id: number): number | undefined {
     const row = this.at(id);
     const before = this.at(id - 1);
     return row && before ? row.at - before.at : undefined;
   }
 
-  /** All of these are here. */
+  /** Whether all of these events are loaded. */
   has(from: number, to: number): boolean {
     for (let page = pageOf(Math.max(from, this.first)); page <= pageOf(Math.min(to, this.last)); page++) {
       if (!this.#isWhole(page)) return false;
@@ -73,14 +73,14 @@ export class EventLog {
     return true;
   }
 
-  /** Have these here. Throws what the daemon refused. */
+  /** Load these events. Throws the daemon's error. */
   async load(from: number, to: number): Promise<void> {
     const least = pageOf(Math.max(from, this.first));
-    // The newest first: that is where a reader begins.
+    // The newest first: that is where a reader starts.
     for (let page = pageOf(Math.min(to, this.last)); page >= least; page--) await this.#loadPage(page);
   }
 
-  /** The first event at this time or later; the newest if there is none. Loads what it has to look at. */
+  /** Return the first event at this time or later; the newest if there is none. Loads the events that it compares. */
   async find(at: number): Promise<number> {
     let low = this.first;
     let high = this.last;
@@ -94,18 +94,18 @@ export class EventLog {
     return low;
   }
 
-  /** Those that are here, in order. */
+  /** Return the loaded events, in order. */
   *rows(): Iterable<Row> {
     for (const page of [...this.#pages.keys()].sort((one, other) => one - other)) {
       for (const row of this.#pages.get(page)!.rows) if (row) yield row;
     }
   }
 
-  /** How many of those that are here came before. */
+  /** Return how many loaded events come before this one. */
   countBefore(at: number): number {
     let count = 0;
     for (const { rows, count: all } of this.#pages.values()) {
-      // Most pages are wholly before or behind it.
+      // Most pages are completely before or after it.
       if (rows.at(-1)!.at < at) count += all;
       else if (!rows[0] || rows[0].at < at) {
         const here = rows.length === all ? rows : rows.filter((each) => each !== undefined);
@@ -124,7 +124,7 @@ export class EventLog {
 
   async #readPage(page: number): Promise<void> {
     const end = (page + 1) * PAGE;
-    // A page of large events comes in several parts.
+    // A page of large events arrives in several parts.
     for (let after = page * PAGE; after < Math.min(end, this.last); ) {
       const part = await this.#read(after, end - after);
       this.#take(part);
@@ -143,7 +143,7 @@ export class EventLog {
       else this.#put(each);
     }
     this.last = Math.max(this.last, part.lastEventId);
-    // Whoever looks again because something changed must not look for ever at what is not to be had.
+    // A reader that retries after each change must not retry forever for events that cannot be loaded.
     if (before === known()) return;
     this.inserts += 1;
     this.changed.value += 1;
@@ -178,7 +178,7 @@ export class EventLog {
     return from > to || this.#pages.get(page)?.count === to - from + 1;
   }
 
-  /** The log was deleted and made again: nothing of what is here is in it. */
+  /** The log was deleted and created again, so none of the loaded events is in it. */
   #forget(): void {
     this.#pages.clear();
     this.kinds.clear();
@@ -191,7 +191,7 @@ function pageOf(id: number): number {
   return Math.floor((id - 1) / PAGE);
 }
 
-/** The first of so many for which it holds; it holds for all behind it. */
+/** Binary search: return the first index for which the condition holds; it holds for all later ones. */
 export function firstFrom(length: number, holds: (index: number) => boolean): number {
   let low = 0;
   let high = length;
@@ -203,7 +203,7 @@ export function firstFrom(length: number, holds: (index: number) => boolean): nu
   return low;
 }
 
-/** A fold over what is here of a log: what came at its end costs no second look at the rest. */
+/** A fold over the loaded events: events appended at the end are folded incrementally. */
 export class LogFold<Fold> {
   readonly #log: EventLog;
   readonly #begin: () => Fold;
@@ -219,7 +219,7 @@ export class LogFold<Fold> {
     this.#fold = begin();
   }
 
-  /** The fold of all that is here now. */
+  /** Return the fold of all loaded events. */
   get now(): Fold {
     const log = this.#log;
     if (this.#inserts !== log.inserts) {
@@ -234,7 +234,10 @@ export class LogFold<Fold> {
   }
 }
 
-/** The events that a filter leaves, by their place in the list. Without a filter these are all, also those not here. */
+/**
+ * The events that pass a filter, by position in the list. Without a filter these are all, including those that are not
+ * loaded.
+ */
 export class Shown {
   readonly filter: Filter;
   readonly #log: EventLog;
@@ -251,7 +254,7 @@ export class Shown {
     });
   }
 
-  /** Look at what has come since. */
+  /** Process the events since the last call. */
   refresh(): this {
     if (!this.#isAll) this.#ids = this.#left.now;
     return this;
@@ -266,7 +269,7 @@ export class Shown {
     return this.#isAll ? this.#log.first + index : this.#ids[index];
   }
 
-  /** The place of an event, or of the next that is shown. */
+  /** Return the position of an event, or of the next one that is shown. */
   place(id: number): number {
     if (this.#isAll) return id - this.#log.first;
     return firstFrom(this.#ids.length, (index) => this.#ids[index]! >= id);

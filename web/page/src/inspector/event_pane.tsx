@@ -1,4 +1,4 @@
-/** One event, all of it: its JSON as the daemon told it, and around it what is known of its time. */
+/** One event: its JSON as the daemon sent it, and its times. */
 
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
@@ -9,7 +9,7 @@ import { hrefOf } from "../route.js";
 import type { Row } from "./rows.js";
 import { durationOf, momentOf } from "./time.js";
 
-/** Longer ones are shown without colours, which would cost a node for each token. */
+/** Longer JSON is not highlighted, because each token costs a node. */
 const MOST_COLOURED = 40_000;
 const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\b(?:true|false|null)\b/g;
 
@@ -77,7 +77,7 @@ function coloured(json: string) {
   return [...parts, json.slice(here)];
 }
 
-/** Copies a text, and says so where it stands. */
+/** A button that copies a text and reports it in place. */
 export function CopyButton({ text, label = "Copy" }: { text: () => string | Promise<string>; label?: string }) {
   const state = useSignal<"" | "Copied" | "Not copied">("");
   const act = async () => {

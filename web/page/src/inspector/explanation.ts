@@ -1,6 +1,6 @@
-/** Why a session stands where it stands: what `GET …/explain` knows, as findings and evidence for a person. */
+/** The answer to `GET …/explain` as findings and evidence for people. */
 
-/** As `GET …/explain` answers; what is a default is left out there. */
+/** The body of `GET …/explain`; defaults are left out there. */
 export interface Explanation {
   readonly state: string;
   readonly suspectedComplete?: boolean;
@@ -31,11 +31,11 @@ export interface Explanation {
 
 export interface Finding {
   readonly words: string;
-  /** Whether somebody has to do something about it. */
+  /** Whether it requires an action. */
   readonly tone: "good" | "warn" | "info";
 }
 
-/** What keeps the session from going on, the likeliest first; never nothing. */
+/** Return what blocks the session, the most likely cause first; never empty. */
 export function findingsOf(known: Explanation): Finding[] {
   const found = [...waits(known)];
   if (found.length > 0) return found;
@@ -71,7 +71,7 @@ function counted(count: number, what: string): string {
   return `${count} ${what}${count === 1 ? "" : "s"}`;
 }
 
-/** A piece of evidence: a word, or lines as they are. */
+/** A piece of evidence: a word, or preformatted lines. */
 export interface Evidence {
   readonly name: string;
   readonly value: string | readonly string[];

@@ -1,4 +1,4 @@
-/** What the session waits for, as the daemon explains it. */
+/** The panel with the daemon's explanation of the session's state. */
 
 import { type Explanation, evidenceOf, findingsOf } from "./explanation.js";
 import { durationOf } from "./time.js";

@@ -1,4 +1,4 @@
-/** What can be taken along: the log as it is, the conversation as markdown. */
+/** Downloads: the log, and the conversation as Markdown. */
 
 import { useSignal } from "@preact/signals";
 import type { Transcript } from "@turnwire/client";
@@ -9,7 +9,7 @@ import { CopyButton } from "./event_pane.js";
 import { Disclosure } from "./filters.js";
 import { assembled, markdownOf } from "./markdown.js";
 
-/** The log of a session. A download by link would go without the page key; browsers store a large blob on disk. */
+/** Download the log of a session. A plain link would lack the page key; browsers store a large blob on disk. */
 async function exported(sessionId: string): Promise<Blob> {
   const key = pageKey();
   const address = new URL(`session/${encodeURIComponent(sessionId)}/export`, base);
@@ -28,7 +28,7 @@ function download(blob: Blob, name: string): void {
 
 export interface ExportMenuProps {
   readonly sessionId: string;
-  /** The pages of the whole transcript, from the newest to the oldest. */
+  /** Return the pages of the whole transcript, newest first. */
   readonly readTranscript: () => Promise<readonly Transcript[]>;
 }
 

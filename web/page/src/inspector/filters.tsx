@@ -1,4 +1,4 @@
-/** What the timeline is narrowed by: kind, latency, text. The turn is chosen in the list of turns. */
+/** The filters of the timeline: kind, latency, text. The turn is chosen in the list of turns. */
 
 import type { ComponentChildren, Ref } from "preact";
 import { useEffect, useRef } from "preact/hooks";
@@ -8,10 +8,10 @@ import type { Filter } from "./rows.js";
 export interface FiltersProps {
   readonly filter: Filter;
   readonly onChange: (filter: Filter) => void;
-  /** How many there are of each kind. */
+  /** Number of events by kind. */
   readonly kinds: ReadonlyMap<string, number>;
   readonly search: Ref<HTMLInputElement>;
-  /** What is left, in words. */
+  /** The number of remaining events, in words. */
   readonly children: ComponentChildren;
 }
 
@@ -55,7 +55,7 @@ function KindFilter({ filter, onChange, kinds }: Omit<FiltersProps, "search" | "
     else next.delete(kind);
     onChange({ ...filter, kinds: next });
   };
-  // A kind that was chosen stays in the list, so that it can be left out again.
+  // A chosen kind stays in the list, so that it can be deselected.
   const names = [...new Set([...kinds.keys(), ...chosen])].sort();
   return (
     <Disclosure kind="inspector-kinds" words={`Kinds: ${chosen.size === 0 ? "all" : chosen.size}`}>
@@ -86,13 +86,13 @@ function KindFilter({ filter, onChange, kinds }: Omit<FiltersProps, "search" | "
 }
 
 export interface DisclosureProps {
-  /** Its class. */
+  /** CSS class. */
   readonly kind: string;
   readonly words: string;
   readonly children: ComponentChildren;
 }
 
-/** A button that shows what is below it, until Escape, or until somebody goes elsewhere. */
+/** A button that shows a panel below it until Escape is pressed or the focus leaves. */
 export function Disclosure({ kind, words, children }: DisclosureProps) {
   const element = useRef<HTMLDetailsElement>(null);
   useEffect(() => {

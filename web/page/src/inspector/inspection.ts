@@ -1,4 +1,4 @@
-/** One session under inspection: its log, its turns, why it waits; loaded when asked for, kept true by the feed. */
+/** The inspected session: its log, its turns, its explanation; loaded on demand and updated by the feed. */
 
 import { batch, signal } from "@preact/signals";
 import type { AnyEvent, Transcript, TurnStatus } from "@turnwire/client";
@@ -15,13 +15,13 @@ const ITEMS_PAGE = 1000;
 export class Inspection {
   readonly log: EventLog;
   readonly turns = signal<Turns>(new Map());
-  /** Whether the first part has come. */
+  /** Whether the first part has been loaded. */
   readonly isBegun = signal(false);
   /** Why something is not shown, in words. */
   readonly failure = signal<string | undefined>(undefined);
   readonly explanation = signal<Explanation | undefined>(undefined);
   readonly isExplaining = signal(false);
-  /** Whether the caller may ask for an explanation. */
+  /** Whether the caller may request an explanation. */
   readonly mayExplain: boolean;
   readonly #daemon: Daemon;
   readonly #path: string;
@@ -49,9 +49,9 @@ export class Inspection {
     });
   }
 
-  /** Read what there is. Again if events were missed. */
+  /** Read the log and the turns; again if events were missed. */
   async begin(): Promise<void> {
-    // What is asked before it is heard could miss what happens in between.
+    // A request before the subscription could miss the events in between.
     await this.#hearing.begun;
     await this.attempt(async () => {
       await Promise.all([this.log.begin(), this.#readTurns()]);
@@ -59,14 +59,14 @@ export class Inspection {
     });
   }
 
-  /** Nothing of it is shown any more. */
+  /** The inspector has been closed. */
   end(): void {
     this.#isOver = true;
     this.#hearing.stop();
     this.#hearMissed();
   }
 
-  /** Do something that the daemon may refuse, and say so if it does. */
+  /** Run a request, and show its error. */
   async attempt(act: () => Promise<void>): Promise<void> {
     try {
       await act();
@@ -76,25 +76,25 @@ export class Inspection {
     }
   }
 
-  /** Have all events of a turn here. */
+  /** Load all events of a turn. */
   async loadTurn(promptId: string): Promise<void> {
     const turn = this.turns.peek().get(promptId);
     const from = turn?.queuedAt ?? turn?.startedAt;
     if (turn === undefined || from === undefined) return;
     const first = await this.log.find(from);
-    // Its end is told by one event, which may be one of several of that time.
+    // Its end is one of possibly several events with that time.
     const last = turn.endedAt === undefined ? this.log.last : await this.log.find(turn.endedAt + 1);
     await this.log.load(first, last);
   }
 
-  /** Explain now, and whenever something happens, until `watchExplanation(false)`. */
+  /** Explain now and after each event, until `watchExplanation(false)`. */
   watchExplanation(isWatched: boolean): void {
     this.#isWatched = isWatched && this.mayExplain;
     if (this.#isWatched) void this.explain();
   }
 
   async explain(): Promise<void> {
-    // One at a time: what happened meanwhile is asked for once more.
+    // One request at a time: events during a request lead to one more.
     this.#isAskedAgain = this.isExplaining.peek();
     if (this.#isAskedAgain) return;
     this.isExplaining.value = true;
@@ -105,7 +105,7 @@ export class Inspection {
     if (this.#isAskedAgain && this.#isWatched && !this.#isOver) await this.explain();
   }
 
-  /** The pages of the whole transcript, from the newest to the oldest. */
+  /** Return the pages of the whole transcript, newest first. */
   async transcript(): Promise<readonly Transcript[]> {
     const pages: Transcript[] = [];
     let before: number | undefined;
@@ -118,7 +118,7 @@ export class Inspection {
     return pages;
   }
 
-  /** Load older events, page by page, until all are here or `isWanted` says no. */
+  /** Load older events, page by page, until all are loaded or `isWanted` returns false. */
   async loadAll(isWanted: () => boolean): Promise<void> {
     for (let to = this.log.last; to >= this.log.first && isWanted() && !this.#isOver; to -= PAGE) {
       await this.log.load(to, to);

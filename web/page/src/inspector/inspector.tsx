@@ -1,4 +1,4 @@
-/** The inspector of a session: every event, each turn to scale, what it waits for, and all of it to take along. */
+/** The inspector of a session: every event, each turn to scale, the explanation of its state, and downloads. */
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
@@ -17,13 +17,13 @@ import { EVERYTHING, type Filter, showsAll } from "./rows.js";
 import { Timeline } from "./timeline.js";
 import { TurnHeading, TurnList } from "./turn_list.js";
 
-/** What is shown where there is no room for all of it beside each other. */
+/** The visible part, where there is no room for all of them. */
 type Part = "events" | "turns" | "explanation";
 
 export interface InspectorProps {
   readonly daemon: Daemon;
   readonly sessionId: string;
-  /** The turn that is shown alone. */
+  /** The chosen turn. */
   readonly turn?: string;
 }
 
@@ -55,7 +55,7 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
   useKeys({
     onSearch: () => {
       part.value = "events";
-      // The field may only be shown now.
+      // The field may have just become visible.
       requestAnimationFrame(() => search.current?.focus());
     },
     onEscape: () => {
@@ -160,13 +160,13 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
   );
 }
 
-/** How many there are, and how many of them a filter has not been held against. */
+/** The number of events, and of those that the filter has not examined. */
 function Count({ inspection, shown }: { inspection: Inspection; shown: Shown }) {
   const isLoading = useSignal(false);
   const { log, isBegun } = inspection;
   void log.changed.value;
   const all = log.last - log.first + 1;
-  // Those of a turn are here: it was chosen.
+  // All events of a chosen turn are loaded.
   const missing = shown.filter.turn === undefined ? all - log.count : 0;
   const isWhole = showsAll(shown.filter);
   const load = () => {
@@ -204,7 +204,7 @@ function PartButton({ part, of, words }: { part: { value: Part }; of: Part; word
   );
 }
 
-/** The time, for lengths of what goes on: it ends nothing. It stands still while nothing runs. */
+/** The current time, for the lengths of running work. For display only. It stops while nothing runs. */
 function useNow(isRunning: boolean): number {
   const now = useSignal(Date.now());
   useEffect(() => {
@@ -216,7 +216,7 @@ function useNow(isRunning: boolean): number {
   return now.value;
 }
 
-/** Keys of the inspector: the page's key for a search is for its own filter here. */
+/** Keys of the inspector: the search key focuses its filter. */
 function useKeys({ onSearch, onEscape }: { onSearch: () => void; onEscape: () => void }): void {
   const latest = useRef({ onSearch, onEscape });
   latest.current = { onSearch, onEscape };

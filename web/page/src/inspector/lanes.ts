@@ -1,4 +1,4 @@
-/** What a turn spent its time with, from its events: in the queue, at the model, in tools, waiting for an answer. */
+/** How a turn spent its time, from its events: in the queue, at the model, in tools, waiting for an answer. */
 
 import type { AnyEvent } from "@turnwire/client";
 
@@ -10,23 +10,23 @@ export type LaneName = (typeof LANES)[number];
 
 export interface Bar extends Span {
   readonly name: string;
-  /** `open`: nothing told its end. */
+  /** `open`: no event reported its end. */
   readonly end: "done" | "failed" | "open";
-  /** The event that it begins with. */
+  /** The event at which it begins. */
   readonly eventId: number;
-  /** Bars of a lane that overlap are on different levels. */
+  /** Overlapping bars of a lane are on different levels. */
   readonly level: number;
 }
 
 export interface Lanes extends Span {
   readonly lanes: Readonly<Record<LaneName, readonly Bar[]>>;
-  /** How it ended; none while it has not. */
+  /** How it ended; undefined while it is running. */
   readonly ended?: { readonly reason: string; readonly isError: boolean };
   readonly totalMs: number;
   readonly queueMs: number;
-  /** From when the agent was asked to the first that it said. */
+  /** Time from the prompt to the agent's first output. */
   readonly firstUpdateMs?: number;
-  /** What overlaps is counted once. */
+  /** Overlapping times count once. */
   readonly toolsMs: number;
   readonly permissionMs: number;
   readonly toolCount: number;
@@ -37,7 +37,9 @@ type Said = Readonly<Record<string, unknown>>;
 
 const FINAL = new Set(["completed", "failed", "cancelled"]);
 
-/** The lanes of one turn; none if no event of it is among these. `now` is how far a turn that runs has come. */
+/**
+ * Return the lanes of one turn; undefined if none of its events is present. `now`: the current end of a running turn.
+ */
 export function lanesOf(events: Iterable<AnyEvent>, promptId: string, now = 0): Lanes | undefined {
   const fold = new LanesFold(promptId);
   for (const event of events) {
@@ -47,12 +49,12 @@ export function lanesOf(events: Iterable<AnyEvent>, promptId: string, now = 0): 
   return fold.lanes(now);
 }
 
-/** The same, as events come. */
+/** Return the same, updated with each event. */
 export class LanesFold {
   readonly #promptId: string;
   #from: number | undefined;
   #last = 0;
-  /** The first event of each time. */
+  /** The first event at each time. */
   readonly #ids = new Map<number, number>();
   #startedAt: number | undefined;
   #askedAt: number | undefined;
@@ -69,7 +71,7 @@ export class LanesFold {
   }
 
   take({ event, kind, at, id, turn }: Row): void {
-    // What is late came after the turn's end and is none of its time.
+    // Late events came after the turn's end and do not count.
     if (turn !== this.#promptId || event.late) return;
     const data = event.data as Said;
     this.#from ??= at;
@@ -78,7 +80,7 @@ export class LanesFold {
     switch (kind) {
       case "turn_started":
         this.#startedAt ??= at;
-        // Nobody asks an agent that begins by itself.
+        // A turn that the agent started itself has no prompt.
         if (data["origin"] === "agent") this.#askedAt = at;
         return;
       case "prompt_sent":
@@ -141,7 +143,7 @@ export class LanesFold {
     }
   }
 
-  /** What is known of it by now; none before the first event. */
+  /** Return the lanes so far; undefined before the first event. */
   lanes(now = 0): Lanes | undefined {
     if (this.#from === undefined) return undefined;
     const from = this.#from;
@@ -181,14 +183,14 @@ export class LanesFold {
     const found: Begun[] = [];
     if (until > from) found.push({ name: "in the queue", from, to: until, end: isOver ? "done" : "open", eventId: this.#idAt(from) });
     if (this.#startedAt !== undefined && (this.#askedAt ?? to) > this.#startedAt) {
-      // An agent that is started for it, or comes back, takes its time before it can be asked.
+      // Starting or resuming an agent takes time before it can be prompted.
       const end = this.#askedAt === undefined ? "open" : "done";
       found.push({ name: "until the agent was asked", from: this.#startedAt, to: this.#askedAt ?? to, end, eventId: this.#idAt(this.#startedAt) });
     }
     return leveled(found, to);
   }
 
-  /** Between tool calls, and between answers: nothing but the model is left to be at work. */
+  /** Between tool calls and answers only the model can be working. */
   #model(to: number, others: readonly Span[]): Bar[] {
     const isJoined = this.#startedAt === undefined && this.#joinedAt !== undefined;
     const from = isJoined ? this.#joinedAt : this.#askedAt;
@@ -218,7 +220,7 @@ export class LanesFold {
   }
 }
 
-/** The bars with their levels: each on the first that is free. */
+/** Return the bars with their levels: each on the first one that is free. */
 function leveled(begun: readonly Begun[], to: number): Bar[] {
   const free: number[] = [];
   return [...begun]
@@ -227,7 +229,7 @@ function leveled(begun: readonly Begun[], to: number): Bar[] {
       const end = Math.min(each.to ?? to, to);
       const found = free.findIndex((since) => since <= each.from);
       const level = found < 0 ? free.length : found;
-      // One without a length stands somewhere too.
+      // A bar without a length needs room, too.
       free[level] = Math.max(end, each.from + 1);
       return { ...each, to: Math.max(end, each.from), level };
     });
@@ -238,7 +240,7 @@ function permissionName(data: Said): string {
   return asked ?? String(data["method"] ?? "permission request");
 }
 
-/** The tool call that a permission request is about: v1 has it beside, v2 in the subject. */
+/** Return the tool call of a permission request: v1 has it next to the request, v2 in the subject. */
 function subjectOf(data: Said): Said {
   const call = objectOf(data["toolCall"]);
   return "toolCallId" in call ? call : objectOf(objectOf(data["subject"])["toolCall"]);

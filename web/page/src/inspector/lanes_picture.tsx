@@ -1,4 +1,4 @@
-/** A turn as a picture: what it spent its time with, to scale, and the same as numbers and as a table. */
+/** A turn as a picture to scale, as numbers and as a table. */
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -33,12 +33,12 @@ interface Placed {
 export function LanesPicture({ lanes, onChoose }: { lanes: Lanes; onChoose: (eventId: number) => void }) {
   const frame = useRef<HTMLDivElement>(null);
   const width = useSignal(600);
-  /** The bar that the keyboard is at, and the one that is told of below. */
+  /** The bar with the keyboard focus, which is described below. */
   const here = useSignal(0);
   const told = useSignal<Placed | undefined>(undefined);
   useEffect(() => {
     const box = frame.current!;
-    // Its size changes once more when it is taken away.
+    // The size changes once more when it is unmounted.
     const watch = new ResizeObserver(() => {
       if (box.isConnected) width.value = box.clientWidth;
     });
@@ -119,7 +119,7 @@ export function LanesPicture({ lanes, onChoose }: { lanes: Lanes; onChoose: (eve
           ))}
           {placed.map(
             (each) =>
-              // Beside the bars, not inside: as part of a button a name that is cut would be another name.
+              // Next to the bars, not inside: a truncated label inside a button would change its name.
               each.lane === "tools" &&
               each.width > 48 && (
                 <text class={`lane-words ${each.bar.end}`} x={each.x + 5} y={each.y + 11} aria-hidden="true">
@@ -141,7 +141,7 @@ export function LanesPicture({ lanes, onChoose }: { lanes: Lanes; onChoose: (eve
   );
 }
 
-/** The first and the last would be cut otherwise. */
+/** Otherwise the first and the last label would be cut off. */
 function anchorOf(share: number): "start" | "middle" | "end" {
   if (share === 0) return "start";
   return share > 0.96 ? "end" : "middle";
@@ -154,7 +154,7 @@ function wordsOf(bar: Bar, lanes: Lanes): string {
   return `${bar.name}: ${durationOf(bar.to - bar.from)}${open}${failed}, from ${from} to ${durationOf(bar.to - lanes.from)}`;
 }
 
-/** As much of a name as fits: letters of this size are about 6.4 wide. */
+/** Return as much of a name as fits: letters of this size are about 6.4 wide. */
 function fitting(name: string, width: number): string {
   const most = Math.floor(width / 6.4);
   return name.length <= most ? name : `${name.slice(0, Math.max(most - 1, 0))}…`;

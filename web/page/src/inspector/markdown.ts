@@ -1,4 +1,4 @@
-/** A conversation as markdown, for a reader without our software. */
+/** A conversation as Markdown, for readers without turnwire. */
 
 import type { ContentBlock, ToolCallContent, Transcript } from "@turnwire/client";
 import type { Item, ToolCall, TurnRecord } from "@turnwire/client/view";
@@ -9,13 +9,13 @@ import { wordOf } from "./rows.js";
 import { momentOf } from "./time.js";
 
 export interface MarkdownOptions {
-  /** Thoughts are left out unless they are asked for. */
+  /** Thoughts are left out by default. */
   readonly thoughts?: boolean;
 }
 
 type Told = Pick<Transcript, "sessionId" | "title" | "items" | "turns" | "terminals">;
 
-/** One transcript of its pages, which were read from the newest to the oldest. */
+/** Join the pages of a transcript, which were read from the newest to the oldest. */
 export function assembled(pages: readonly Transcript[]): Told {
   const inOrder = [...pages].reverse();
   const turns = new Map(inOrder.flatMap((each) => each.turns.map((turn) => [turn.promptId, turn] as const)));
@@ -27,7 +27,7 @@ export function assembled(pages: readonly Transcript[]): Told {
   };
 }
 
-/** All of it: a heading for each turn, words as they are, tool calls with what they changed and printed. */
+/** Return the document: a heading for each turn, messages, tool calls with their changes and output. */
 export function markdownOf(transcript: Told, { thoughts = false }: MarkdownOptions = {}): string {
   const turns = new Map(transcript.turns.map((each, index) => [each.promptId, { record: each, number: index + 1 }]));
   const parts = [`# ${oneLine(transcript.title ?? transcript.sessionId)}`];
@@ -39,7 +39,7 @@ export function markdownOf(transcript: Told, { thoughts = false }: MarkdownOptio
   for (const item of transcript.items) {
     const told = partOf(item, transcript.terminals ?? {}, thoughts);
     if (told === "") continue;
-    // What is late stands where it came, under the turn that it followed.
+    // A late item stands where it arrived, under the turn that it followed.
     const turn = item.promptId ?? item.after;
     if (turn !== undefined && turn !== current) {
       close();
@@ -59,7 +59,7 @@ function headingOf(turn: { record: TurnRecord; number: number } | undefined, { a
   return ["## Turn " + turn.number, momentOf(acceptedAt ?? startedAt ?? at), who].filter(Boolean).join(" · ");
 }
 
-/** How a turn ended, where that is worth a word. */
+/** Return how a turn ended, if that is notable. */
 function endOf({ outcome }: TurnRecord): string[] {
   if (outcome?.error) return [`*Failed: ${outcome.error.code}, ${oneLine(outcome.error.message)}*`];
   const reason = outcome?.stopReason;
@@ -96,7 +96,7 @@ function toolHeading(call: ToolCall, late: string): string {
 function contentOf(content: ToolCallContent, terminals: NonNullable<Told["terminals"]>): string {
   switch (content.type) {
     case "content":
-      // What a tool prints may look like markdown and is not meant so.
+      // Output of a tool may look like Markdown by accident.
       return content.content.type === "text" ? fenced(content.content.text) : blockOf(content.content);
     case "diff":
       return fileChanges(content).map(changeOf).join("\n\n");
@@ -116,7 +116,7 @@ function contentOf(content: ToolCallContent, terminals: NonNullable<Told["termin
 
 const SIGNS = { same: " ", added: "+", removed: "-" };
 
-/** A change as a unified diff; one of which no lines are known, by its name. */
+/** Return a change as a unified diff, or its path if its lines are unknown. */
 function changeOf(change: FileChange): string {
   if (change.lines.length === 0) return `- ${change.operation} \`${change.path}\``;
   const hunks: Line[][] = [[]];
@@ -142,7 +142,7 @@ function rangeOf(hunk: readonly Line[]): string {
 
 // -- words -------------------------------------------------------------------------------------------------------
 
-/** Pieces of text go on where the last ended; anything else stands by itself. */
+/** Consecutive chunks of text are joined; other blocks are separate. */
 function wordsOf(content: readonly ContentBlock[]): string {
   return content
     .map((each) => (each.type === "text" ? each.text : `\n\n${blockOf(each)}\n\n`))
@@ -167,7 +167,7 @@ function blockOf(block: ContentBlock): string {
   }
 }
 
-/** Inside of a fence that is longer than any in it. */
+/** Return the text in a fence that is longer than any fence in it. */
 function fenced(text: string, language = ""): string {
   const longest = Math.max(2, ...(text.match(/`+/g) ?? []).map((each) => each.length));
   const fence = "`".repeat(longest + 1);

@@ -1,22 +1,22 @@
-/** What the timeline tells of an event: when, what, of which turn, by whom, in one line; and which it leaves out. */
+/** The columns of an event in the timeline: time, kind, turn, author, summary; and the filter. */
 
 import type { AnyEvent } from "@turnwire/client";
 
-/** An event that is in the log. */
+/** An event of the log. */
 export interface Row {
   readonly id: number;
   readonly at: number;
-  /** What an agent calls its update, else the log's own word for the event. */
+  /** The kind of the agent's update, else the event's type in the log. */
   readonly kind: string;
-  /** Its turn, or the ended turn that it came after. */
+  /** Its turn, or the ended turn that it followed. */
   readonly turn: string | undefined;
   readonly event: AnyEvent;
 }
 
-/** Members of `data` are whatever a daemon or an agent says. */
+/** Values in `data` come from a daemon or an agent and may be anything. */
 type Said = Readonly<Record<string, unknown>>;
 
-/** The row of an event; none for a frame that is in no log. */
+/** Return the row of an event; undefined for a frame that is not in the log. */
 export function rowOf(event: AnyEvent): Row | undefined {
   const at = event._meta?.serverTimestamp;
   if (event.id === undefined || at === undefined) return undefined;
@@ -38,7 +38,7 @@ function kindOf(event: AnyEvent): string {
   return update ?? event.type;
 }
 
-/** What a mark beside the event is coloured by. */
+/** The colour of the mark next to the event. */
 export type Tone = "user" | "words" | "thought" | "tool" | "permission" | "end" | "bad" | "turn" | "other";
 
 const TONES: readonly (readonly [Tone, RegExp])[] = [
@@ -59,10 +59,10 @@ export function toneOf(kind: string): Tone {
 // -- one line ------------------------------------------------------------------------------------------------
 
 const LONGEST = 240;
-/** Told in columns of their own, or the same on every row. */
+/** Members that have their own columns, or are the same in every row. */
 const TOLD_ELSEWHERE = new Set(["sessionId", "promptId", "author", "clientId", "sessionUpdate", "_meta"]);
 
-/** The event in one line. */
+/** Return the event in one line. */
 export function summaryOf(event: AnyEvent): string {
   const data = event.data as Said;
   const line = event.type === "session_update" ? ofUpdate(objectOf(data["update"])) : ofEvent(event.type, data);
@@ -108,7 +108,7 @@ function ofEvent(type: string, data: Said): string {
   }
 }
 
-/** Members that are one word, for kinds of which nothing better is known. */
+/** Members that summarize an event of an unknown kind in one word. */
 function members(data: Said): string {
   const told = Object.entries(data).filter(([name, value]) => !TOLD_ELSEWHERE.has(name) && isWord(value));
   return told.map(([name, value]) => `${name} ${String(value)}`).join(" · ");
@@ -118,7 +118,7 @@ function isWord(value: unknown): boolean {
   return (typeof value === "string" && value !== "") || typeof value === "number" || typeof value === "boolean";
 }
 
-/** The text of a block, or of several, also of those inside of a tool call's content. */
+/** Return the text of one or several blocks, including those in the content of a tool call. */
 function textOf(content: unknown): string {
   if (Array.isArray(content)) return content.map(textOf).filter(Boolean).join(" ");
   const block = objectOf(content);
@@ -135,7 +135,7 @@ function oneLine(text: string): string {
   return cut.replace(/\s+/g, " ");
 }
 
-/** The child session that something is of, by its number there. */
+/** Return the child session of an event, by its number. */
 export function childOf(data: Said): string {
   const child = wordOf(data["child"]);
   return child === undefined ? "" : `child ${child.slice(child.lastIndexOf(".") + 1)}`;
@@ -153,11 +153,11 @@ export function objectOf(value: unknown): Said {
 
 export interface Filter {
   readonly turn?: string | undefined;
-  /** These alone; all if there is none. */
+  /** Only these; all if empty. */
   readonly kinds: ReadonlySet<string>;
-  /** At least so long after the event before. */
+  /** Minimum time since the previous event. */
   readonly gapMs: number;
-  /** Somewhere in the event, in large or small letters. */
+  /** Text anywhere in the event, in any case. */
   readonly text: string;
 }
 
@@ -167,7 +167,7 @@ export function showsAll(filter: Filter): boolean {
   return filter.turn === undefined && filter.kinds.size === 0 && filter.gapMs <= 0 && filter.text.trim() === "";
 }
 
-/** Whether a row is shown; `gapMs` is how long after the event before it came, if that is known. */
+/** Whether a row passes the filter; `gapMs`: time since the previous event, if known. */
 export function isShown(row: Row, gapMs: number | undefined, filter: Filter): boolean {
   if (filter.turn !== undefined && row.turn !== filter.turn) return false;
   if (filter.kinds.size > 0 && !filter.kinds.has(row.kind)) return false;
@@ -178,7 +178,7 @@ export function isShown(row: Row, gapMs: number | undefined, filter: Filter): bo
 
 const texts = new WeakMap<Row, string>();
 
-/** Made once for each row: typing a word asks for it again and again. */
+/** Cached for each row: every key typed into the filter asks for it again. */
 function searched(row: Row): string {
   let text = texts.get(row);
   if (text === undefined) {

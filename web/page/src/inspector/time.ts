@@ -1,4 +1,4 @@
-/** Time as people read it, and scales that it is drawn to. Nothing here knows of events. */
+/** Times in words, and the scales of drawings. Independent of events. */
 
 const SECOND = 1000;
 const MINUTE = 60 * SECOND;
@@ -18,7 +18,7 @@ export interface Span {
 /** `840 ms`, `1.24 s`, `2 min 5 s`, `1 h 2 min`, `3 d 4 h`. */
 export function durationOf(ms: number): string {
   if (ms < SECOND) return `${Math.round(ms)} ms`;
-  // Rounded first, so that nothing is told as 60 s.
+  // Round first, so that 60 s never appear.
   if (ms < 9_995) return `${(ms / SECOND).toFixed(2)} s`;
   if (ms < 59_950) return `${(ms / SECOND).toFixed(1)} s`;
   const seconds = Math.round(ms / SECOND);
@@ -32,25 +32,25 @@ function pair(count: number, size: number, large: string, small: string): string
   return `${Math.floor(count / size)} ${large}${rest ? ` ${rest} ${small}` : ""}`;
 }
 
-/** The time of day here, to the millisecond. */
+/** Return the local time of day, to the millisecond. */
 export function clockOf(at: number): string {
   return momentOf(at).slice(11);
 }
 
-/** Day and time, for what may have been on another day. */
+/** Return day and time, for times on other days. */
 export function momentOf(at: number): string {
   const here = at - new Date(at).getTimezoneOffset() * MINUTE;
   return new Date(here).toISOString().slice(0, 23).replace("T", " ");
 }
 
-/** Round places on an axis of this length that begins at 0: as many as there is room for, 0 the first. */
+/** Return round ticks on an axis of this length from 0: as many as fit, starting with 0. */
 export function ticksOf(lengthMs: number, most: number): number[] {
   const least = lengthMs / Math.max(most, 1);
   const step = STEPS.find((each) => each >= least) ?? Math.ceil(least / DAY) * DAY;
   return Array.from({ length: Math.floor(lengthMs / step) + 1 }, (_, index) => index * step);
 }
 
-/** Spans in order, those that touch made one. */
+/** Merge ordered spans that touch. */
 export function joined(spans: readonly Span[]): Span[] {
   const found: { from: number; to: number }[] = [];
   for (const { from, to } of [...spans].sort((one, other) => one.from - other.from)) {
@@ -61,7 +61,7 @@ export function joined(spans: readonly Span[]): Span[] {
   return found;
 }
 
-/** What is left of a span without others, which are in order and do not touch. */
+/** Return the parts of a span outside the others, which are ordered and do not touch. */
 export function without({ from, to }: Span, others: readonly Span[]): Span[] {
   const found: Span[] = [];
   let here = from;
@@ -74,26 +74,26 @@ export function without({ from, to }: Span, others: readonly Span[]): Span[] {
   return found.filter((each) => each.from < each.to);
 }
 
-/** How long they take together, what overlaps counted once. */
+/** Return the total length of spans; overlapping parts count once. */
 export function lengthOf(spans: readonly Span[]): number {
   return joined(spans).reduce((sum, each) => sum + each.to - each.from, 0);
 }
 
 /**
- * Time on a line from 0 to 1: to scale, except that idle time between turns is cut short where there is much of it.
- * A session may be used for minutes on each of several days.
+ * A time axis from 0 to 1: to scale, except that long idle times between turns are shortened. A session may be used for
+ * minutes on each of several days.
  */
 export interface Scale extends Span {
   place(at: number): number;
   at(place: number): number;
-  /** Where time was cut. */
+  /** Positions of the cuts. */
   readonly cuts: readonly number[];
 }
 
-/** All that is cut takes this share of what is not. */
+/** All cuts together take this share of the rest. */
 const CUT_SHARE = 0.25;
 
-/** The scale from one moment to another, with the spans in which something was done. */
+/** Return the scale between two times, with the spans in which work was done. */
 export function scaleOf(from: number, to: number, busy: readonly Span[]): Scale {
   const whole = { from, to: Math.max(to, from + 1) };
   const inside = joined(busy).filter((each) => each.to > from && each.from < to);

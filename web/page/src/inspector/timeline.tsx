@@ -1,4 +1,4 @@
-/** Every event of a session as rows of one height, of which only those in sight are made; time to scale beside them. */
+/** Every event of a session in a virtual list with rows of one height, next to a time scale. */
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
@@ -9,7 +9,7 @@ import { type Scale, clockOf, durationOf, momentOf, scaleOf } from "./time.js";
 import type { Turns } from "./turns.js";
 
 const ROW = 26;
-/** Two lines, where there is no room for all columns beside each other. */
+/** Two lines, where there is no room for all columns. */
 const TALL_ROW = 48;
 const NARROW = 560;
 const AROUND = 8;
@@ -19,14 +19,14 @@ export interface TimelineProps {
   readonly log: EventLog;
   readonly shown: Shown;
   readonly turns: Turns;
-  /** Whether a reader begins at the newest, else at the oldest; not known before all is there that tells it. */
+  /** Whether the list starts at the newest event, else at the oldest; unknown until the data arrives. */
   readonly isFromEnd: boolean | undefined;
   /** The event whose row is marked. */
   readonly chosen: number | undefined;
   readonly onChoose: (id: number) => void;
-  /** Show all of the chosen event. */
+  /** Show the chosen event completely. */
   readonly onOpen: () => void;
-  /** These are in sight and not here. */
+  /** Events in view that are not loaded. */
   readonly onWant: (from: number, to: number) => void;
   /** The event at this time. */
   readonly onFind: (at: number) => Promise<number>;
@@ -37,7 +37,7 @@ export function Timeline(props: TimelineProps) {
   const scroller = useRef<HTMLDivElement>(null);
   const top = useSignal(0);
   const size = useSignal({ width: 0, height: 0 });
-  /** Whether the newest is to stay in sight. */
+  /** Whether the newest event stays in view. */
   const follows = useRef(true);
   const version = log.changed.value;
   const length = shown.length;
@@ -57,7 +57,7 @@ export function Timeline(props: TimelineProps) {
     return () => watch.disconnect();
   }, []);
 
-  // Rows that change their height, because a pane opens beside them, stay where they were.
+  // Rows that change their height, because a pane opens next to them, stay where they are.
   const lastHeight = useRef(rowHeight);
   useLayoutEffect(() => {
     scroller.current!.scrollTop *= rowHeight / lastHeight.current;
@@ -68,7 +68,7 @@ export function Timeline(props: TimelineProps) {
   useLayoutEffect(() => {
     follows.current = isFromEnd !== false;
     if (!follows.current) scroller.current!.scrollTop = 0;
-    // That a turn ends while it is looked at moves nothing.
+    // A turn that ends while it is viewed does not scroll the list.
   }, [shown, isFromEnd === undefined]);
 
   useLayoutEffect(() => {
@@ -93,7 +93,7 @@ export function Timeline(props: TimelineProps) {
     else if (place + rowHeight > element.scrollTop + room) element.scrollTop = place + rowHeight - room;
   };
 
-  // What is chosen elsewhere, on the strip or in the picture of a turn, comes into sight.
+  // An event chosen elsewhere, on the strip or in the picture of a turn, is scrolled into view.
   useLayoutEffect(() => {
     if (chosen === undefined) return;
     const index = shown.place(chosen);
@@ -218,7 +218,7 @@ interface EventRowProps {
   readonly isChosen: boolean;
 }
 
-/** Made again only if something of it is another: rows in sight are many, and events come often. */
+/** Rendered again only if its data changes: there are many visible rows, and events are frequent. */
 function EventRow(props: EventRowProps) {
   return useMemo(() => rowElement(props), Object.values(props));
 }
@@ -271,13 +271,13 @@ interface StripProps {
   readonly shown: Shown;
   readonly turns: Turns;
   readonly version: number;
-  /** What is in sight. */
+  /** The visible range. */
   readonly from: number | undefined;
   readonly to: number | undefined;
   readonly onFind: (at: number) => void;
 }
 
-/** How dense events are in time. A click goes there; by the keyboard the rows themselves do. */
+/** The density of events over time. A click scrolls there; keyboard users navigate by rows. */
 function Strip({ log, shown, turns, version, from, to, onFind }: StripProps) {
   const place = useRef<HTMLDivElement>(null);
   const { scale, counts } = useMemo(() => densityOf(log, shown, turns), [log, shown, turns, version]);
@@ -334,7 +334,7 @@ function Strip({ log, shown, turns, version, from, to, onFind }: StripProps) {
   );
 }
 
-/** The scale of what is shown, and how many events are in each part of it. */
+/** Return the scale of the shown events, and the number of events in each part of it. */
 function densityOf(log: EventLog, shown: Shown, turns: Turns): { scale?: Scale; counts: number[] } {
   const counts: number[] = [];
   const first = log.at(shown.id(0) ?? 0);

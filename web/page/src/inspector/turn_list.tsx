@@ -1,4 +1,4 @@
-/** The turns of a session, the newest first, each with its length to scale. */
+/** The turns of a session, newest first, each with its duration to scale. */
 
 import { useMemo } from "preact/hooks";
 
@@ -10,7 +10,7 @@ export interface TurnListProps {
   readonly sessionId: string;
   readonly turns: Turns;
   readonly chosen: string | undefined;
-  /** How far those that run have come. */
+  /** The current end of running turns. */
   readonly now: number;
 }
 
@@ -50,7 +50,7 @@ interface TurnItemProps {
   readonly isChosen: boolean;
 }
 
-/** Made again only if something of it is another: a session may have thousands. */
+/** Rendered again only if its data changes: a session may have thousands of turns. */
 function TurnItem(props: TurnItemProps) {
   return useMemo(() => itemElement(props), Object.values(props));
 }
@@ -74,7 +74,7 @@ function itemElement({ sessionId, entry, longest, now, isChosen }: TurnItemProps
   );
 }
 
-/** What a turn is about, in a line above its picture. */
+/** The turn in one line, above its picture. */
 export function TurnHeading({ entry }: { readonly entry: TurnEntry }) {
   return (
     <h3 class="inspector-heading">
@@ -96,7 +96,7 @@ function endOf(entry: TurnEntry): string {
 function TurnBar({ entry, longest, now }: { entry: TurnEntry; longest: number; now: number }) {
   const total = lengthOf(entry, now);
   const waited = Math.min(lengthOf({ ...entry, endedAt: entry.startedAt ?? entry.endedAt }, now), total);
-  // What took next to no time is seen all the same.
+  // Very short times stay visible.
   const share = (ms: number) => `${ms && Math.max((ms / longest) * 100, 0.6)}%`;
   return (
     <svg class="inspector-spark" width="100%" height="4" aria-hidden="true">

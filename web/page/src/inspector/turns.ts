@@ -1,4 +1,4 @@
-/** The list of turns: as the daemon told it once, kept true by the events since. */
+/** The list of turns: read once, and updated by events. */
 
 import type { AnyEvent, TurnStatus } from "@turnwire/client";
 
@@ -7,7 +7,7 @@ import { objectOf, rowOf, wordOf } from "./rows.js";
 /** A turn of the list. */
 export interface TurnEntry {
   readonly promptId: string;
-  /** The order in which it came, counted from 1. */
+  /** Its number in order of arrival, from 1. */
   readonly number: number;
   readonly text: string;
   readonly author?: string | undefined;
@@ -15,14 +15,14 @@ export interface TurnEntry {
   readonly queuedAt?: number | undefined;
   readonly startedAt?: number | undefined;
   readonly endedAt?: number | undefined;
-  /** The stop reason or the code of the error; while there is none, where it stands. */
+  /** The stop reason or the code of the error; before the end, the state. */
   readonly end: string;
   readonly isError: boolean;
 }
 
 export type Turns = ReadonlyMap<string, TurnEntry>;
 
-/** `GET …/turns` has this member, which the client's types do not have. */
+/** A member of `GET …/turns` that the client's types lack. */
 type Told = TurnStatus & { readonly origin?: string };
 
 export function turnsOf(told: readonly TurnStatus[]): Turns {
@@ -45,7 +45,7 @@ export function turnsOf(told: readonly TurnStatus[]): Turns {
   return turns;
 }
 
-/** The same with an event; the very same if it tells nothing of the list. */
+/** Return the entry updated by an event; the same object if nothing changes. */
 export function foldTurns(turns: Turns, event: AnyEvent): Turns {
   const row = rowOf(event);
   if (!row || row.turn === undefined || event.late) return turns;

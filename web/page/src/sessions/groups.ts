@@ -1,13 +1,13 @@
-/** The list of sessions as rows: those that need you, those at work, and the rest by day. Pure. */
+/** The list of sessions as rows: those with open requests, those at work, and the others by day. Pure. */
 
 import type { Badge, ListedSession } from "../state/session_list.js";
 
-/** Words of the agent or the user that a search found. */
+/** A match of a search in a message. */
 export interface FoundWords {
   /** `user`, `agent` or `tool`. */
   readonly role: string;
   readonly snippet: string;
-  /** Where in the snippet each word begins and ends. */
+  /** Start and end of each word in the snippet. */
   readonly marks?: readonly (readonly [number, number])[];
 }
 
@@ -18,7 +18,7 @@ export type Row =
 const AT_WORK: ReadonlySet<Badge> = new Set(["working", "cancelling", "stalled", "queued", "held", "background"]);
 const DAY_MS = 86_400_000;
 
-/** Rows of sessions that come newest first; they keep their order inside of a group. */
+/** Return the rows of sessions, which are ordered from the newest; groups keep that order. */
 export function rowsOf(sessions: readonly ListedSession[], nowMs: number, canAnswer = true): Row[] {
   const asking = canAnswer ? "Needs you" : "Waiting";
   const groups = new Map<string, ListedSession[]>([
@@ -47,7 +47,7 @@ function groupOf({ entry, badge }: ListedSession, asking: string, dayWords: (the
   return dayWords(Date.parse(entry.updatedAt));
 }
 
-/** Names days as seen from now: today, yesterday, a day of this week, a month. Few dates are made, for many calls. */
+/** Return a function that names days: today, yesterday, a weekday, a month. It creates few dates for many calls. */
 function dayNamer(nowMs: number): (thenMs: number) => string {
   const today = new Date(nowMs).setHours(0, 0, 0, 0);
   const words = new Map<number, string>();
@@ -62,7 +62,7 @@ function dayNamer(nowMs: number): (thenMs: number) => string {
   };
 }
 
-/** `day` is 0 today (or later), 1 yesterday, and so on. */
+/** `day` is 0 for today or later, 1 for yesterday, and so on. */
 function nameOf(then: Date, day: number): string {
   if (day <= 0) return "Today";
   if (day === 1) return "Yesterday";
@@ -77,10 +77,10 @@ export interface MarkedPart {
   readonly isMarked: boolean;
 }
 
-/** How much of what was said is shown before the first word that was found. */
+/** Characters that are shown before the first match. */
 const BEFORE = 24;
 
-/** A text cut where words of a search are, so that they can be marked. */
+/** Split a text at the words of a search, to mark them. */
 export function markedParts(text: string, search: string): MarkedPart[] {
   const words = search.split(/\s+/).filter(Boolean);
   if (!words.length) return [{ text, isMarked: false }];
@@ -88,7 +88,7 @@ export function markedParts(text: string, search: string): MarkedPart[] {
   return partsAt(text, [...text.matchAll(any)].map(({ 0: word, index }) => [index, index + word.length]));
 }
 
-/** What was said, from a little before the first word that was found, in one line. */
+/** Return a snippet in one line, from shortly before its first match. */
 export function foundParts({ snippet, marks = [] }: FoundWords): MarkedPart[] {
   const parts = partsAt(snippet.replace(/\s/g, " "), marks);
   const [first, ...rest] = parts;

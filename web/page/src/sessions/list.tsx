@@ -1,6 +1,6 @@
 /**
- * The list of sessions: live, in groups, by keyboard too. Only the rows that can be seen are in the document, so that
- * thousands cost as much as twenty; heights are known by kind of row, so nothing has to be measured.
+ * The live list of sessions, in groups, with keyboard navigation. Only visible rows are in the document, so that
+ * thousands cost as much as twenty. Heights depend on the kind of row only, so nothing is measured.
  */
 
 import { type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
@@ -19,18 +19,18 @@ import { type FoundWords, type MarkedPart, type Row, foundParts, markedParts, ro
 import type { SessionSearch } from "./search.js";
 import { TitleField } from "./title_field.js";
 
-// Heights in rem, as sessions.css has them.
+// Heights in rem, as in sessions.css.
 const HEADING = 2;
 const SESSION = 3.25;
 const FOUND = 1.25;
 const MOST_FOUND = 2;
-/** Rows beyond what is seen, in pixels, so that scrolling shows no holes. */
+/** Margin around the visible rows, in pixels, so that scrolling shows no holes. */
 const BEYOND = 300;
 
-/** Who said what was found. */
+/** Display names of the authors of matches. */
 const WHO: Readonly<Record<string, string>> = { user: "You", agent: "Agent", tool: "Tool" };
 
-/** What agents are called, by name; empty if there is one only, which then need not be named. */
+/** Display names of agents; empty if there is only one, which need not be named. */
 export type AgentLabels = ReadonlyMap<string, string>;
 
 interface ListProps {
@@ -39,12 +39,12 @@ interface ListProps {
   readonly search: SessionSearch;
 }
 
-/** The rows that are shown: what was found, or all sessions in their groups. */
+/** Return the rows: the matches of the search, or all sessions in their groups. */
 export function useRows({ daemon, list, search }: ListProps): ReadonlySignal<readonly Row[]> {
   return useComputed(() => {
     const found = search.found.value;
     if (!found) return rowsOf(list.sessions.value, now.value, mayControl(daemon.caller));
-    // The list is live, an answer to a search is not.
+    // The list is live, but the result of a search is not.
     const live = new Map(list.sessions.value.map((each) => [each.entry.sessionId, each]));
     return found.map((entry) => ({
       row: "session" as const,
@@ -62,7 +62,7 @@ function distinct(matches: readonly FoundWords[]): FoundWords[] {
 interface RowsProps {
   readonly daemon: Daemon;
   readonly rows: ReadonlySignal<readonly Row[]>;
-  /** What is looked for. */
+  /** The search. */
   readonly words: string;
   readonly labels: AgentLabels;
 }
@@ -96,14 +96,14 @@ export function SessionRows({ daemon, rows, words, labels }: RowsProps) {
     const row = all[places[place] ?? -1];
     return row?.row === "session" ? row.listed.entry.sessionId : undefined;
   };
-  /** The one that the Tab key reaches. */
+  /** The row that the Tab key reaches. */
   const reachable = placeOf(focused.value) >= 0 ? focused.value : placeOf(shownId) >= 0 ? shownId : idAt(0);
 
   const bring = (place: number) => {
     const index = places[place];
     if (index === undefined) return;
     const element = box.current!;
-    // With its heading, if it is the first below one.
+    // With its heading, if it is the first in its group.
     const from = index > 0 && all[index - 1]!.row === "heading" ? tops[index - 1]! : tops[index]!;
     const to = tops[index + 1]!;
     if (from < element.scrollTop) element.scrollTop = from;
@@ -134,7 +134,7 @@ export function SessionRows({ daemon, rows, words, labels }: RowsProps) {
     else focus(next);
   };
 
-  // Keys that work everywhere: they open the next one, and leave the focus where it is.
+  // Keys that work everywhere: they open the next session and leave the focus where it is.
   const step = useRef((_by: number) => {});
   step.current = (by) => {
     const at = placeOf(shownId);
@@ -157,7 +157,7 @@ export function SessionRows({ daemon, rows, words, labels }: RowsProps) {
   for (let index = firstAt(tops, top - BEYOND); index < all.length && tops[index]! < top + height + BEYOND; index++) {
     drawn.push(index);
   }
-  // The one with the focus stays in the document, wherever it is: else the focus would be lost.
+  // The focused row stays in the document even if it is out of view: otherwise the focus would be lost.
   const held = places[placeOf(focused.value)];
   if (held !== undefined && !drawn.includes(held)) drawn.push(held);
 
@@ -286,7 +286,7 @@ function SessionRow({ daemon, listed, found, words, label, isShown, isReachable,
   );
 }
 
-/** Between two things that are told of a session. */
+/** A separator. */
 function Dot() {
   return <span class="dot"> · </span>;
 }
@@ -301,7 +301,7 @@ function Marked({ parts }: { readonly parts: readonly MarkedPart[] }) {
   );
 }
 
-/** Where each row begins, and at the end where the last one ends. */
+/** Return the top of each row, and at the end the bottom of the last one. */
 function topsOf(rows: readonly Row[], rem: number): Float64Array {
   const tops = new Float64Array(rows.length + 1);
   for (const [index, row] of rows.entries()) {
@@ -311,7 +311,7 @@ function topsOf(rows: readonly Row[], rem: number): Float64Array {
   return tops;
 }
 
-/** Which rows are sessions, and at which place among them each is; -1 if it is not there. */
+/** Return the indexes of session rows, and a lookup of a session's place among them; -1 if it is absent. */
 function sessionPlaces(rows: readonly Row[]) {
   const places: number[] = [];
   const byId = new Map<string | undefined, number>();
@@ -323,7 +323,7 @@ function sessionPlaces(rows: readonly Row[]) {
   return { places, placeOf: (sessionId: string | undefined) => byId.get(sessionId) ?? -1 };
 }
 
-/** The first row that reaches below `top`. */
+/** Return the first row that reaches below `top`. */
 function firstAt(tops: Float64Array, top: number): number {
   let low = 0;
   let high = tops.length - 1;

@@ -1,4 +1,4 @@
-/** Searching sessions by title, folder and what was said in them, at the daemon. */
+/** The search of sessions by title, folder and messages, done by the daemon. */
 
 import { type ReadonlySignal, type Signal, effect, signal } from "@preact/signals";
 import type { SessionEntry, SessionPage } from "@turnwire/client";
@@ -7,25 +7,25 @@ import { tellError } from "../frame/toasts.js";
 import type { Daemon } from "../state/daemon.js";
 import type { FoundWords } from "./groups.js";
 
-/** A session that was found, with the words that were. */
+/** A found session with its matches. */
 export type FoundSession = SessionEntry & { readonly matches?: readonly FoundWords[] };
 
-/** Typing is over when no key has come for so long. */
+/** Pause after the last key before the search starts. */
 const TYPING_MS = 200;
 const PAGE = 50;
 
 export class SessionSearch {
-  /** What is looked for; empty if nothing is. */
+  /** The search text; empty if there is no search. */
   readonly words: Signal<string> = signal("");
   readonly #found = signal<readonly FoundSession[] | undefined>(undefined);
-  /** What was found; none as long as nothing was looked for. */
+  /** The result; undefined while there is no search. */
   readonly found: ReadonlySignal<readonly FoundSession[] | undefined> = this.#found;
   readonly #isBusy = signal(false);
   readonly isBusy: ReadonlySignal<boolean> = this.#isBusy;
   readonly #next = signal<string | undefined>(undefined);
-  /** There is more than was shown. */
+  /** Set if there are more results. */
   readonly next: ReadonlySignal<string | undefined> = this.#next;
-  /** Counts searches: the answer to an older one is not shown. */
+  /** Counts searches, so that a late result of an older one is dropped. */
   #count = 0;
 
   constructor(private readonly daemon: Daemon) {

@@ -20,7 +20,7 @@ interface SidebarProps {
   readonly search: SessionSearch;
   /** The content of the first line. */
   readonly children: ComponentChildren;
-  /** Make it visible. */
+  /** Make the sidebar visible. */
   readonly onWanted: () => void;
 }
 

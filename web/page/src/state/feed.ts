@@ -1,6 +1,6 @@
 /**
- * A tab's end of the one stream of events. Whoever listens here gets events from a known moment on, and is told when
- * some were missed. It never reconnects by itself: that is the reader's; it only says when the tab is looked at again.
+ * A tab's end of the shared event stream. Subscribers get events from a known moment on, and are notified when some
+ * were missed. Reconnecting is the reader's task; the tab only reports when it becomes visible again.
  */
 
 import { type ReadonlySignal, effect, signal } from "@preact/signals";
@@ -10,12 +10,12 @@ import { pageKey } from "../frame/page_key.js";
 import type { Feed, Hearing, Link } from "./daemon.js";
 import { type ToReader, type ToTab, sessionOf } from "./feed_words.js";
 
-/** How often a tab that is looked at sees whether a daemon that was lost is back. */
+/** Interval at which a visible tab checks whether a lost daemon is back. */
 const LOOK_MS = 2_000;
 
 type Hear = (events: readonly AnyEvent[]) => void;
 
-/** The feed of this tab. `base` is where the daemon is. */
+/** Return the feed of this tab. `base`: URL of the daemon. */
 export function openFeed(base: string): Feed {
   const port = readerPort(base);
   const say = (words: ToReader) => port.postMessage(words);
@@ -27,12 +27,12 @@ export function openFeed(base: string): Feed {
     hello();
     return new Promise(() => {});
   };
-  // Only then is the reader told the lock's name: one that nobody holds yet looks like that of a tab that is gone.
+  // Send the lock's name only once the lock is held: an unheld one looks like that of a closed tab.
   if ("locks" in navigator) void navigator.locks.request(name, isHeld);
   else hello();
   addEventListener("pagehide", () => say({ say: "bye" }));
   addEventListener("pageshow", ({ persisted }) => {
-    // Frozen and brought back as it was: what happened meanwhile was told to nobody here.
+    // The page was frozen and restored, so it missed events.
     if (!persisted) return;
     tab.lose();
     hello();
@@ -44,7 +44,7 @@ export function openFeed(base: string): Feed {
   addEventListener("online", wake);
   effect(() => {
     if (tab.link.value !== "lost") return undefined;
-    // Somebody may wait for it: a daemon that answers again is found soon, however long the reader's own pause is.
+    // The user may be waiting, so find a daemon that is back sooner than the reader's own retry.
     const look = () => {
       if (document.visibilityState === "visible") fetch(new URL("health", base)).then(wake, () => {});
     };
@@ -54,7 +54,7 @@ export function openFeed(base: string): Feed {
   return tab;
 }
 
-/** The way to the reader: all tabs have the same one. A browser without workers to share gives each tab its own. */
+/** Return the port of the reader, which all tabs share. Without shared workers each tab has its own. */
 function readerPort(base: string): MessagePort | Worker {
   if (typeof SharedWorker === "function") {
     return new SharedWorker(new URL("./feed_worker.ts", import.meta.url), { type: "module", name: base }).port;
@@ -69,7 +69,7 @@ class TabFeed implements Feed {
   readonly #ofSession = new Map<string, Set<Hear>>();
   readonly #ofMissed = new Set<(sessionId: string | undefined) => void>();
   #begun = new Gate();
-  /** What was wanted with each number that the reader has not heard yet. */
+  /** Subscriptions that the reader has not confirmed, by number. */
   readonly #wanted = new Map<number, () => void>();
   #count = 0;
 
@@ -99,7 +99,7 @@ class TabFeed implements Feed {
     return () => void this.#ofMissed.delete(hear);
   }
 
-  /** Nothing is known of what happened until the next `begun`. */
+  /** Nothing is known about events until the next `begun`. */
   lose(): void {
     this.#begun = new Gate();
     void this.#begun.opened.then(() => this.#tellMissed(undefined));
@@ -152,7 +152,7 @@ class TabFeed implements Feed {
   }
 }
 
-/** A promise that is kept from outside. */
+/** A promise that is resolved from outside. */
 class Gate {
   open!: () => void;
   readonly opened = new Promise<void>((resolve) => {

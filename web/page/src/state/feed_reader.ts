@@ -1,11 +1,11 @@
 /**
- * The one reader of the daemon's stream, for all tabs. A tab gets each event once and in order; chunks of sessions that it does not show are
- * left out, because they are most of the bytes and change nothing in a list.
+ * The single reader of the daemon's event stream for all tabs. A tab gets each event once and in order. Chunks of
+ * sessions that it does not show are left out, because they are most of the bytes and do not change the list.
  *
- *   T1  After `begun`, a tab gets every event of every session, but for those chunks.
- *   T2  After `wanted`, it gets the chunks of the sessions it named too.
- *   T3  A tab that says `hello` again, because it was frozen, is told `begun` again and has missed what was between.
- *   T4  A tab that is gone is forgotten, also if it could not say so.
+ *   T1  After `begun`, a tab gets every event of every session, except those chunks.
+ *   T2  After `wanted`, it also gets the chunks of the sessions that it named.
+ *   T3  A tab that sends `hello` again after it was frozen gets `begun` again and has missed the events in between.
+ *   T4  A closed tab is forgotten, even if it could not send `bye`.
  */
 
 import type { AnyEvent } from "@turnwire/client";
@@ -36,9 +36,9 @@ export class FeedReader {
   #link: Link = "connecting";
   #stream: Stream | undefined;
   #isReading = false;
-  /** Workers have no `localStorage`: the newest tab's half of the login. */
+  /** Workers have no `localStorage`, so the newest tab passes its page key. */
   #pageKey: string | undefined;
-  /** The stream has been opened once; from then on its cursor makes it whole. */
+  /** The stream was opened once; from then on its cursor closes every gap. */
   #hasBegun = false;
 
   constructor(
@@ -46,7 +46,7 @@ export class FeedReader {
       new EventReader(base, options),
   ) {}
 
-  /** A new tab. Gives what takes its words. */
+  /** Add a tab. Return the handler of its messages. */
   join(tell: (words: ToTab) => void): (words: ToReader) => void {
     const tab: Tab = { tell, wanted: new Set(), name: "" };
     return (words) => this.#hear(tab, words);
@@ -75,7 +75,7 @@ export class FeedReader {
     }
   }
 
-  /** A tab holds a lock as long as it lives, and there is no other sign of a tab that was killed. */
+  /** A tab holds a lock for its lifetime: nothing else tells that a tab was killed. */
   #forgetWithLock(tab: Tab, name: string): void {
     const locks = globalThis.navigator?.locks;
     if (tab.name === name || !locks) return;
@@ -100,7 +100,7 @@ export class FeedReader {
           }
         } catch (error) {
           if (error instanceof Unauthenticated) {
-            // Another login may see other sessions: whoever comes next begins anew.
+            // Another login may see other sessions, so the next tab starts from scratch.
             this.#say("refused");
             this.#hasBegun = false;
             return;

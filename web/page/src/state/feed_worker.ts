@@ -1,4 +1,4 @@
-/** The worker that has the reader of the stream: shared by all tabs, or of one tab alone. */
+/** The worker with the reader of the stream: shared by all tabs, or for one tab alone. */
 
 import { FeedReader } from "./feed_reader.js";
 import type { ToReader } from "./feed_words.js";

@@ -1,4 +1,4 @@
-/** Work once per frame while the page is seen, and soon while it is not: a hidden page has no frames. */
+/** Work once per frame while the page is visible, and soon otherwise: a hidden page has no frames. */
 
 export class PerFrame {
   #isDue = false;

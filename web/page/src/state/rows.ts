@@ -1,6 +1,6 @@
 /**
- * A conversation as rows in blocks: its items, and behind each turn how it ended. Blocks are of bounded size and never
- * change their places, so that a word that is added changes one row, and an older page changes none.
+ * A conversation as rows in blocks: its items, and after each turn its end. Blocks are bounded and stay in place, so
+ * that a chunk changes one row, and an older page changes none.
  */
 
 import { type ReadonlySignal, type Signal, signal } from "@preact/signals";
@@ -14,12 +14,12 @@ export interface RowBlock<Item> {
   readonly rows: ReadonlySignal<readonly Row<Item>[]>;
 }
 
-/** A block that can get more rows: the last one does. */
+/** A block that can get more rows: the last one. */
 interface OpenBlock<Item> extends RowBlock<Item> {
   readonly rows: Signal<readonly Row<Item>[]>;
 }
 
-/** What rows need to know of an item. */
+/** The members of an item that rows need. */
 interface Placed {
   readonly promptId?: string;
 }
@@ -30,14 +30,14 @@ export class Rows<Item extends Placed> {
   readonly #blocks = signal<readonly RowBlock<Item>[]>([]);
   readonly blocks: ReadonlySignal<readonly RowBlock<Item>[]> = this.#blocks;
   readonly #items = new Map<number, Signal<Item>>();
-  /** Turns of which something is shown. */
+  /** Turns with at least one item. */
   readonly #said = new Set<string>();
   /** Turns whose end has a row. */
   readonly #ended = new Set<string>();
   #last: OpenBlock<Item> | undefined;
   #key = 0;
 
-  /** The first page, or one that is read anew: all rows begin again. `hasEnded` tells of which turns the end is known. */
+  /** Start again with the first page, or one that is read again. `hasEnded`: whether the end of a turn is known. */
   begin(first: number, items: readonly Item[], hasEnded: (promptId: string) => boolean): void {
     this.#items.clear();
     this.#said.clear();
@@ -48,19 +48,19 @@ export class Rows<Item extends Placed> {
     this.#blocks.value = made;
   }
 
-  /** An older page, which ends where the rows begin. */
+  /** Add an older page, which ends where the rows begin. */
   prepend(first: number, items: readonly Item[], hasEnded: (promptId: string) => boolean): void {
     this.#blocks.value = [...this.#made(this.#rowsOf(first, items, hasEnded)), ...this.#blocks.value];
   }
 
-  /** An item is new, or another than it was. */
+  /** Add or update an item. */
   set(index: number, item: Item): void {
     const known = this.#items.get(index);
     if (known) known.value = item;
     else this.#append(this.#itemRow(index, item));
   }
 
-  /** A turn has ended: behind all that was said in it. A prompt that left the queue was never said. */
+  /** Add the end of a turn after its last item. A prompt that was removed from the queue has no items. */
   end(promptId: string): void {
     if (this.#ended.has(promptId) || !this.#said.has(promptId)) return;
     this.#ended.add(promptId);
@@ -86,7 +86,7 @@ export class Rows<Item extends Placed> {
   }
 
   #rowsOf(first: number, items: readonly Item[], hasEnded: (promptId: string) => boolean): Row<Item>[] {
-    /** By turn, the place of its last item. A turn that goes on in a newer page has its end there. */
+    /** The place of the last item of each turn. A turn that continues in a newer page has its end there. */
     const lastOf = new Map<string, number>();
     items.forEach((each, at) => {
       if (each.promptId !== undefined) lastOf.set(each.promptId, at);
