@@ -193,6 +193,23 @@ async def test_many_readers_are_told_in_slices_and_each_event_is_written_to_each
         there.publisher.tail.end()
 
 
+async def test_event_published_between_two_slices_reaches_readers_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with place(Shape.V1) as there:
+        answers = [there.read(0) for _ in range(100)]
+        await quiet()
+        monkeypatch.setattr(fanout, "AT_ONCE", 1000)
+        await there.publisher.say(1)
+        while not any(each.events() for each in answers):
+            await anyio.lowlevel.checkpoint()
+        assert not all(each.events() for each in answers)
+        await there.publisher.say(1)
+        while {each.events() for each in answers} != {b"".join(there.publisher.frames)}:
+            await anyio.lowlevel.checkpoint()
+        there.publisher.tail.end()
+
+
 async def test_a_session_whose_readers_have_left_is_kept_by_nobody() -> None:
     async with place(Shape.V1) as there:
         first, second = there.read(0), there.read(0)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.server.seats import blocks, seated
 from tests.support.driving import check_ends, of
 
+from turnwire.errors import LogUnavailable
+from turnwire.ids import SessionId
+from turnwire.runtime.session import Readable
 from turnwire.session import events as ev
+from turnwire.session.inputs import Prompt
+from turnwire.session.queue import Accepted
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
@@ -51,6 +57,29 @@ async def test_an_accepted_prompt_is_one_prompt_with_one_end_over_a_restart(tmp_
         [failed] = of(events, ev.TurnFailed)
         assert (failed.prompt_id, failed.code) == (before[1]["promptId"], "daemon_restarted")
         assert (await seat.get(f"turns/{before[2]['promptId']}"))["resultText"] == "waited"
+
+
+@pytest.mark.guarantee("G7")
+async def test_accepted_prompt_runs_although_its_caller_got_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with seated(tmp_path / "d") as seat:
+        node = seat.running.daemon.node
+        accept, peek = node.accept, node.peek
+
+        async def accept_then_fail(session_id: SessionId, prompt: Prompt) -> tuple[Accepted, Callable[[], None]]:
+            accepted = await accept(session_id, prompt)
+            monkeypatch.setattr(node, "peek", fail_once)
+            return accepted
+
+        async def fail_once(_: SessionId) -> Readable:
+            monkeypatch.setattr(node, "peek", peek)
+            raise LogUnavailable("the disk is gone")
+
+        monkeypatch.setattr(node, "accept", accept_then_fail)
+        await seat.prompt("say 1 done", 503)
+        accepted = await seat.until(ev.PromptAccepted)
+        assert isinstance(await seat.end(accepted.prompt_id), ev.TurnCompleted)
 
 
 # -- deadlines -----------------------------------------------------------------------------------------------

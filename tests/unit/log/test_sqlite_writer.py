@@ -429,6 +429,16 @@ async def test_closing_finishes_the_appends_that_wait(tmp_path: Path, disk: Disk
         await append(log, A, 3)
 
 
+async def test_append_stores_the_bodies_as_they_were_at_the_call(tmp_path: Path, disk: Disk) -> None:
+    bodies = numbers(2)
+    async with await opened(tmp_path, disk) as log:
+        async with anyio.create_task_group() as tasks, disk.holding(log):
+            tasks.start_soon(lambda: log.append(A, bodies, expected=0, unsettled=False, durable=False))
+            await quiet()
+            bodies.append(b"changed after the call")
+        assert await bodies_of(log, A) == numbers(2)
+
+
 def test_writer_survives_the_end_of_the_loop(tmp_path: Path, faults: SqliteFaults) -> None:
     """W8."""
 

@@ -147,6 +147,13 @@ async def test_what_is_done_behind_an_event_waits_for_the_reader_that_is_there()
     assert (done, subscription.next_behind) == ([0, 1, 7, 9, 2, 12], None)
 
 
+async def test_slower_reader_does_not_move_the_cursor_back() -> None:
+    subscription = Opened().open()
+    subscription.delivered(9, 0)
+    subscription.delivered(4, 0)
+    assert subscription.cursor == 9
+
+
 async def test_what_is_done_behind_an_event_is_done_when_the_session_begins_anew_or_is_left() -> None:
     for leave in (Subscription.pause, Subscription.close, Subscription.end):
         opened, done = Opened(), list[str]()
