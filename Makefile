@@ -114,8 +114,8 @@ bench: $(STAMP) ## measure the daemon, the SDK and the page: make bench PHASES="
 bench-compare: $(STAMP) ## measure the code here against another revision, in turns: make bench-compare REV=main PHASES="turns bursts"
 	$(BIN)/python -m bench.compare $(REV) $(PHASES) --rounds $(ROUNDS)
 
-walk: $(STAMP) ## count the modules that one request passes through
-	$(BIN)/python scripts/walk.py
+walk: $(STAMP) ## count the modules that one request passes through; fail if there are more than before
+	$(BIN)/python scripts/walk.py --check
 
 fuzz: $(STAMP) ## fuzz the parsers of peers' bytes, and every route by its OpenAPI document
 	$(PIP) atheris==3.0.0

@@ -1,6 +1,7 @@
 """Trace one request through the code: the modules it touches, and the number of control transfers between them.
 
     python scripts/walk.py            all walks, one line each
+    python scripts/walk.py --check    also fail if a walk is longer than its ceiling; ceilings only go down
     python scripts/walk.py --modules  also the modules, with the calls into each, and the most frequent changes
     python scripts/walk.py --steps    also every call in its order, a line for each function, set off by module
 
@@ -14,9 +15,9 @@ The numbers include more than the path that a reader follows. A turn is several 
 through the same steps (decide, append, publish, notify the streams), each event of it through the fold and the
 projection. `changes` counts every round, `pairs` counts each change from one module to another once, and `layers`
 counts those between two layers alone (`session` and `log`, for example): the minimum if each layer were one file. A
-property, a port that returns the time and the frames around a resumed coroutine are calls like any other. Background
-work of the daemon during the turn is included: the watchdog of the loop, the index of the search. If the disk is
-slow, the log uses its thread. So two runs differ by some ten changes, and more on a busy machine.
+property, a port that returns the time and the frames around a resumed coroutine are calls like any other.
+Background work of the daemon during the turn is included: the watchdog of the loop, the index of the search. If the
+disk is slow, the log uses its thread. So two runs differ by some ten changes, and more on a busy machine.
 """
 
 from __future__ import annotations
@@ -50,6 +51,13 @@ WAIT_S = 30.0
 MOST_CHANGES = 40
 AIMS = {"REST prompt": (45, 220)}
 """Modules and changes that a walk should not exceed."""
+CEILINGS = {
+    "REST prompt": (54, 380),
+    "permission round trip, REST": (59, 650),
+    "v1 agent, v2 client, WebSocket": (63, 510),
+    "agent SDK turn, v1 client, stdio": (33, 200),
+}
+"""Maximum modules and changes of each walk: the measured numbers, with a margin of changes for a busy machine."""
 
 Json = dict[str, Any]
 
@@ -314,12 +322,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Count the modules that one request passes through.")
     parser.add_argument("--modules", action="store_true", help="also print the modules and the changes")
     parser.add_argument("--steps", action="store_true", help="also print every call in its order")
+    parser.add_argument("--check", action="store_true", help="fail if a walk is longer than its ceiling")
     wanted = parser.parse_args()
+    too_long: list[str] = []
     print(f"{'walk':<34} {'modules':>8} {'pairs':>8} {'changes':>8} {'layers':>8} {'calls':>8}   aim")
     for name, steps in walks():
         aim = "at most {} modules, {} changes".format(*AIMS[name]) if name in AIMS else ""
         calls, changes = steps.calls, steps.changes
         counts = len(calls), len(changes), changes.total(), steps.between_layers, calls.total()
+        most_modules, most_changes = CEILINGS[name]
+        if len(calls) > most_modules or changes.total() > most_changes:
+            too_long.append(f"{name}: at most {most_modules} modules and {most_changes} changes")
         print(f"{name:<34} {' '.join(f'{each:>8}' for each in counts)}   {aim}")
         if wanted.modules:
             for module, times in calls.most_common():
@@ -331,6 +344,8 @@ def main() -> None:
                 print(f"    {module}")
                 for _, function in run:
                     print(f"        {function}")
+    if wanted.check and too_long:
+        raise SystemExit("walk: too long: " + "; ".join(too_long))
 
 
 if __name__ == "__main__":
