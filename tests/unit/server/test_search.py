@@ -379,7 +379,7 @@ async def test_search_is_not_delayed_by_an_index_that_is_built(monkeypatch: pyte
         found = await search.candidates(["word"])
         assert found is not None
         assert ONE in found.said, "the newest comes first"
-        assert 1 < len(found.said) < 10
+        assert len(found.said) <= 4, "three of the old ones are indexed at most"
         assert found.named, "sessions that are pending may have it in their names"
         for _ in old:
             let.release()
