@@ -18,7 +18,7 @@ from turnwire.ids import AgentSessionId, MessageId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import Durability, SqliteEventLog
 from turnwire.log.base import Snapshot
-from turnwire.runtime.folds import open_state, open_view
+from turnwire.runtime.folds import KeptViews, open_state
 from turnwire.runtime.follow import follow, start_of
 from turnwire.runtime.session import STATE
 from turnwire.runtime.tail import Tail
@@ -103,8 +103,8 @@ async def opened(log: SqliteEventLog) -> dict[str, int]:
 
 
 async def view(log: SqliteEventLog) -> dict[str, int]:
-    folded, head = await open_view(log, SESSION, Limits())
-    return {"head": head, "items": len(folded.items)}
+    folded = await KeptViews(log, Limits()).whole(SESSION)
+    return {"head": folded.offset, "items": len(folded.items)}
 
 
 TASKS = {"build": build, "replay": replay, "open": opened, "view": view, "view again": view}

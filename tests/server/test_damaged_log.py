@@ -23,8 +23,8 @@ from turnwire.projections.envelope import Shape, ShapeFold
 from turnwire.runtime.follow import Cursor, follow, start_of
 from turnwire.runtime.shadow import Shadows
 from turnwire.runtime.tail import Tail
-from turnwire.server.acp.frame_queue import Wake
 from turnwire.server.acp.reader import Feed
+from turnwire.server.acp.subscription import Wake
 from turnwire.server.readers.fanout import ProjectedLog
 from turnwire.session import events as ev
 from turnwire.session.codec import encode_all

@@ -7,7 +7,7 @@ bounded.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +25,7 @@ from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.server.access.tokens import ANYBODY, Identity
 from turnwire.server.acp.connection import AcpConnection
+from turnwire.server.acp.subscription import Wake
 from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.settings.declared import Settings
 from turnwire_testing import AgentOptions, Profile
@@ -95,10 +96,16 @@ class Client(AcpClient):
 
     async def _read(self, scope: anyio.CancelScope) -> None:
         with scope:
-            async with aclosing(self.connection.all_frames()) as frames:
-                async for some in frames:
-                    for frame in some:
+            wake = Wake()
+            reader = self.connection.join_all(wake)
+            try:
+                while (frames := self.connection.take(reader)) is not None:
+                    for frame in frames:
                         self.take(frame)
+                    if not frames:
+                        await wake.wait()
+            finally:
+                self.connection.part(reader)
 
     def take(self, frame: bytes) -> None:
         """Handle one received frame."""

@@ -213,6 +213,44 @@ def read_stored_update(body: bytes) -> StoredUpdate:
         return _decode_update(encode(decode(body)))
 
 
+def read_update(body: bytes) -> StoredUpdate | None:
+    """Return the stored update; `None` for another event, or for a malformed one, which the codec will report."""
+    try:
+        return _decode_update(body) if body.startswith(STORED_UPDATE) else None
+    except UNREADABLE:
+        return None
+
+
+class Splice(NamedTuple):
+    """A plain update, and the bytes around its payload: those of all updates of its kind, turn and time.
+
+    An agent's batch of chunks is one run of such updates, so its first one is decoded and the others are compared.
+    """
+
+    stored: StoredUpdate
+    before: bytes
+    after: bytes
+
+    def end(self, bodies: Sequence[bytes], start: int) -> int:
+        """Return the end of the run of updates with these bytes. The one at `start` has them."""
+        return end_of_run(bodies, start + 1, self.before, self.after)
+
+    def payloads(self, bodies: Sequence[bytes]) -> list[bytes]:
+        """Return the payloads of updates of the run."""
+        start, end = len(self.before), -len(self.after)
+        return [body[start:end] for body in bodies]
+
+
+def find_splice(body: bytes) -> Splice | None:
+    """Return the splice of an update without optional members, or `None` for any other event."""
+    stored = read_update(body)
+    if stored is None or stored.prompt_id is None:
+        return None
+    before, after = around_update(stored.kind, stored.prompt_id, stored.at)
+    # A stored event with more members, or with its members in another order, does not match.
+    return Splice(stored, before, after) if body == b"".join((before, stored.update, after)) else None
+
+
 class Envelopes:
     """The envelopes of one session."""
 
@@ -720,14 +758,10 @@ class ShapeFold:
         Returns an empty list if the update is not plain, has no turn, or contains a line end, which is removed from
         frames individually.
         """
-        body = bodies[first]
-        stored = read_stored_update(body) if body.startswith(STORED_UPDATE) else None
-        if stored is None or stored.prompt_id is None or not self._is_plain(stored):
+        splice = find_splice(bodies[first])
+        if splice is None or not self._is_plain(splice.stored):
             return []
-        head, tail = around_update(stored.kind, stored.prompt_id, stored.at)
-        end = end_of_run(bodies, first, head, tail)
-        before, behind = len(head), -len(tail)
-        updates = [body[before:behind] for body in bodies[first:end]]
+        stored, updates = splice.stored, splice.payloads(bodies[first : splice.end(bodies, first)])
         if one_line(joined := b"".join(updates)) is not joined:
             return []
         told = self._facts.get(stored.prompt_id) or self._facts_of(stored)

@@ -23,7 +23,7 @@ from turnwire.errors import LogError, PartNeeded, SessionNotFound, TurnwireError
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead, Snapshot, Stored
-from turnwire.projections.view import PAGED_VERSION, VIEW_VERSION, View, decode_view, encode_view
+from turnwire.projections.view import VIEW_VERSION, View, decode_view, encode_view
 from turnwire.projections.view.paged import Paged
 from turnwire.projections.view.transcript import Transcript
 from turnwire.runtime.session import STATE, Opened
@@ -280,9 +280,8 @@ class KeptViews:
         for transcript in list(view.transcripts()):
             await saving.put_items_away(transcript)
         await saving.put_turns_away()
-        version = VIEW_VERSION if view.is_whole else PAGED_VERSION
         body = encode_view(view)
-        await self._log.save_snapshot(session_id, Snapshot(VIEW, view.offset, version, body))
+        await self._log.save_snapshot(session_id, Snapshot(VIEW, view.offset, VIEW_VERSION, body))
         kept.saved = kept.tried = view.offset
         kept.size = len(body)
 
@@ -393,7 +392,7 @@ class _Saving:
         """Write the pages concurrently, so that they share a commit."""
         async with anyio.create_task_group() as tasks:
             for name, body in parts.items():
-                snapshot = Snapshot(name, self._view.offset, PAGED_VERSION, body)
+                snapshot = Snapshot(name, self._view.offset, VIEW_VERSION, body)
                 tasks.start_soon(self._log.save_snapshot, self._session_id, snapshot)
 
 
@@ -432,10 +431,7 @@ async def _begin_view(log: EventLog, session_id: SessionId) -> View:
     """Return the saved view of a session, or an empty one."""
     snapshot = await log.load_snapshot(session_id, VIEW)
     view = None if snapshot is None else decode_view(snapshot.body, snapshot.version)
-    if snapshot is None or view is None:
-        return View()
-    view.offset = snapshot.offset  # a view saved by an older version lacks it
-    return view
+    return view or View()
 
 
 async def _fold(log: EventLog, head: SessionHead, view: View, limits: Limits) -> None:
@@ -467,12 +463,6 @@ async def _fold_page(log: EventLog, head: SessionHead, view: View, limits: Limit
                     raise
     await checkpoint()
     return sum(len(each.body) for each in page)
-
-
-async def open_view(log: EventLog, session_id: SessionId, limits: Limits) -> tuple[View, int]:
-    """Return the session's whole view and the offset it is folded to, without a cache."""
-    view = await KeptViews(log, limits).whole(session_id)
-    return view, view.offset
 
 
 async def stored_view(log: EventLog, session_id: SessionId) -> View | None:

@@ -54,8 +54,7 @@ from turnwire.projections.envelope import Parties
 from turnwire.projections.view import View
 from turnwire.runtime.folds import KeptViews, kept_chain, open_state
 from turnwire.runtime.follow import Page, follow, start_of
-from turnwire.runtime.local_agents import Find, LocalAgents
-from turnwire.runtime.node_agents import NodeAgents
+from turnwire.runtime.node_agents import Find, LocalAgents, NodeAgents
 from turnwire.runtime.placing import Debt, Placing
 from turnwire.runtime.remote_sessions import RemoteSessions
 from turnwire.runtime.session import STATE, Opened, Readable, Session, Watch

@@ -18,21 +18,10 @@ from turnwire.server.acp.registry import AcpConnections
 from turnwire.server.acp.websocket import Sockets
 from turnwire.server.acp_paths import AGENT_PATH, PATH
 from turnwire.server.daemon import Daemon
-from turnwire.server.endpoint import Endpoint, serve_path
+from turnwire.server.endpoint import Endpoint, PathEndpoints
 from turnwire.server.refusals import refuse_entry
 from turnwire.server.routes import page
 from turnwire.server.routes.table import ALWAYS, ENDPOINTS
-
-
-class _PathEndpoints:
-    """The endpoints of one path, as an ASGI application."""
-
-    def __init__(self, daemon: Daemon, methods: Mapping[str, Endpoint]) -> None:
-        self._daemon = daemon
-        self._methods = methods
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await serve_path(self._daemon, self._methods, scope, receive, send)
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,7 +35,7 @@ class Routes(Router):
         paths: dict[str, dict[str, Endpoint]] = {}
         for each in endpoints:
             paths.setdefault(each.path, {})[each.method] = each
-        routes = [Route(path, _PathEndpoints(daemon, methods)) for path, methods in paths.items()]
+        routes = [Route(path, PathEndpoints(daemon, methods)) for path, methods in paths.items()]
         upgrades = [WebSocketRoute(path, app) for path, app in sockets.items()]
         # A path with an additional slash is another path: a redirect would send a request to an unintended address.
         super().__init__([*routes, *upgrades], redirect_slashes=False, default=_not_found)

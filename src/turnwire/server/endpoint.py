@@ -37,6 +37,7 @@ from turnwire.server.access.tokens import ANYBODY, IDENTITY, READING, Identity, 
 from turnwire.server.bodies import BodyBound, BodyKind
 from turnwire.server.daemon import Daemon
 from turnwire.server.refusals import problem_of
+from turnwire.session.inputs import AnyInput
 from turnwire.wire.jsonrpc import UNREADABLE
 
 ABORT = "turnwire.abort"
@@ -164,6 +165,19 @@ class Call:
         client = self.request.scope.get("client")
         return None if client is None else client[0]
 
+    async def submit(
+        self, kind: Callable[..., AnyInput], session_id: SessionId | None = None, **members: Any
+    ) -> object:
+        """Submit an input of the caller to a session, the request's by default, and return its answer.
+
+        Raises `UnknownClient`, and the session's rejection.
+        """
+        session_id = session_id or self.session_id
+        client_id = await self.daemon.clients.known(session_id, self.client_id, self.who)
+        now = self.daemon.clock.now_ms()
+        wanted = kind(at=now, author=self.who.name, client_id=client_id, **members)
+        return await self.daemon.node.submit(session_id, wanted)
+
     async def left(self) -> None:
         """Return once the client has disconnected. Data that it sends meanwhile is ignored."""
         while (await self.request.receive())["type"] != "http.disconnect":
@@ -190,17 +204,21 @@ class _NothingRuns:
 _NOTHING_RUNS = _NothingRuns()
 
 
-async def serve_path(
-    daemon: Daemon, endpoints: Mapping[str, Endpoint], scope: Scope, receive: Receive, send: Send
-) -> None:
-    """Answer a request to a path by the endpoint for its method."""
-    method = scope["method"]
-    endpoint = endpoints.get("GET" if method == "HEAD" else method)
-    if endpoint is not None:
-        await _serve(Call(endpoint, daemon, scope, receive), _Answer(send))
-    else:
-        allowed = ", ".join(sorted(endpoints))
-        await refuse(send, MethodNotAllowed(f"this path takes {allowed}"), {"Allow": allowed})
+class PathEndpoints:
+    """The endpoints of one path, as an ASGI application."""
+
+    def __init__(self, daemon: Daemon, methods: Mapping[str, Endpoint]) -> None:
+        self._daemon = daemon
+        self._methods = methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = scope["method"]
+        endpoint = self._methods.get("GET" if method == "HEAD" else method)
+        if endpoint is not None:
+            await _serve(Call(endpoint, self._daemon, scope, receive), _Answer(send))
+        else:
+            allowed = ", ".join(sorted(self._methods))
+            await refuse(send, MethodNotAllowed(f"this path takes {allowed}"), {"Allow": allowed})
 
 
 class _Answer:

@@ -17,7 +17,7 @@ from tests.interop.schema_check import SCHEMAS, Json, SchemaCheck
 from turnwire.ids import SessionId
 from turnwire.log.base import Position
 from turnwire.server.acp.connection import AcpConnection, FramePage
-from turnwire.server.acp.frame_queue import QueueReader
+from turnwire.server.acp.subscription import QueueReader
 
 
 class _Watch:

@@ -20,8 +20,16 @@ from turnwire.projections.encoder.encoder import Dialect
 from turnwire.projections.translate.handshake import ClientProfile
 from turnwire.server.access.tokens import ANYBODY
 from turnwire.server.acp.client_state import ClientState
-from turnwire.server.acp.frame_writer import AT_ONCE, Fold, FramePage, FrameWriter, WriterMode
-from turnwire.server.acp.plain_updates import KEPT, PlainRun, PlainRuns
+from turnwire.server.acp.frame_writer import (
+    AT_ONCE,
+    KEPT,
+    Fold,
+    FramePage,
+    FrameWriter,
+    PlainRun,
+    PlainRuns,
+    WriterMode,
+)
 from turnwire.server.acp.subscription import Subscription
 from turnwire.session import events as ev
 from turnwire.session.codec import encode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from turnwire.projections.known_clients import KNOWN_CLIENTS, find_client
+from turnwire.projections.translate.handshake import KNOWN_CLIENTS, find_client
 
 PAGE = Path(__file__).parents[3] / "docs" / "interop.md"
 

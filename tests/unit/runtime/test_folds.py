@@ -9,11 +9,11 @@ from tests.support.driving import content
 from turnwire.errors import LogCorrupt, SessionNotFound
 from turnwire.ids import AgentSessionId, MessageId, PromptId, SessionId
 from turnwire.limits import Limits
-from turnwire.log import MemoryEventLog
+from turnwire.log import EventLog, MemoryEventLog
 from turnwire.log.base import SessionHead, Snapshot
 from turnwire.projections.view import VIEW_VERSION, View, encode_view
 from turnwire.runtime import folds
-from turnwire.runtime.folds import VIEW, KeptViews, open_state, open_view
+from turnwire.runtime.folds import VIEW, KeptViews, open_state
 from turnwire.runtime.session import STATE
 from turnwire.session import events as ev
 from turnwire.session.codec import encode, encode_state
@@ -56,6 +56,12 @@ async def written(events: list[ev.AnyEvent]) -> FaultyLog:
 
 def folded(events: list[ev.AnyEvent]) -> SessionState:
     return fold(events, NOTHING)
+
+
+async def whole(log: EventLog) -> tuple[View, int]:
+    """The whole view and its offset, without a cache."""
+    view = await KeptViews(log, LIMITS).whole(SESSION)
+    return view, view.offset
 
 
 def viewed(events: list[ev.AnyEvent]) -> bytes:
@@ -136,7 +142,7 @@ async def test_a_session_that_is_not_there_is_not_found() -> None:
     with pytest.raises(SessionNotFound):
         await open_state(MemoryEventLog(), SESSION, LIMITS)
     with pytest.raises(SessionNotFound):
-        await open_view(MemoryEventLog(), SESSION, LIMITS)
+        await whole(MemoryEventLog())
 
 
 async def test_a_damaged_event_is_told() -> None:
@@ -149,7 +155,7 @@ async def test_a_damaged_event_is_told() -> None:
 async def test_a_view_is_the_fold_of_the_log_with_and_without_a_snapshot() -> None:
     events = story(295)
     log = await written(events)
-    view, head = await open_view(log, SESSION, LIMITS)
+    view, head = await whole(log)
     assert (encode_view(view), head) == (viewed(events), 300)
     kept = await log.load_snapshot(SESSION, VIEW)
     assert kept is not None
@@ -157,14 +163,14 @@ async def test_a_view_is_the_fold_of_the_log_with_and_without_a_snapshot() -> No
     reads = log.calls["read"]
     more = [*map(chunk, range(10))]
     await log.append(SESSION, [encode(each) for each in more], expected=300, unsettled=False, durable=False)
-    view, head = await open_view(log, SESSION, LIMITS)
+    view, head = await whole(log)
     assert (encode_view(view), head) == (viewed([*events, *more]), 310)
     assert log.calls["read"] == reads + 1
 
 
 async def test_a_view_that_was_quick_to_fold_is_not_kept() -> None:
     log = await written(story(50))
-    await open_view(log, SESSION, LIMITS)
+    await whole(log)
     assert log.calls["save_snapshot"] == 0
 
 
@@ -173,7 +179,7 @@ async def test_a_long_view_is_kept_again_only_after_the_log_has_grown_by_so_many
     log = await written(events)
     kept: list[int] = []
     for head in range(400, 1000, 50):
-        await open_view(log, SESSION, LIMITS)
+        await whole(log)
         snapshot = await log.load_snapshot(SESSION, VIEW)
         assert snapshot is not None
         kept.append(snapshot.offset)
@@ -206,7 +212,7 @@ async def test_a_view_newer_than_the_head_that_was_read_says_its_own_offset() ->
             await self.save_snapshot(session_id, Snapshot(VIEW, 65, VIEW_VERSION, viewed([*events, *more])))
             return before
 
-    view, offset = await open_view(Moving(log, []), SESSION, LIMITS)
+    view, offset = await whole(Moving(log, []))
     more = [*map(chunk, range(10))]
     assert (offset, encode_view(view)) == (65, viewed([*events, *more]))
 

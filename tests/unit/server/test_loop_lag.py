@@ -8,7 +8,7 @@ import anyio
 import pytest
 from tests.support.held import held_at_most
 
-from turnwire.server.telemetry.loop_lag import EVERY_S, sample_loop_lag
+from turnwire.server.telemetry.metrics import EVERY_S, sample_loop_lag
 from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio

@@ -16,9 +16,8 @@ from tests.support.driving import World
 from turnwire.errors import AppendConflict, LogError, LogFull
 from turnwire.ids import AgentSessionId, PermissionId, PromptId, SessionId
 from turnwire.log import EventLog, MemoryEventLog
-from turnwire.log.meter import Trouble
 from turnwire.runtime.node import open_node
-from turnwire.server.telemetry.metrics import CONTENT_TYPE, HELP, Distribution, Metrics, TurnMeter
+from turnwire.server.telemetry.metrics import CONTENT_TYPE, HELP, Distribution, Metrics, Trouble, TurnMeter
 from turnwire.session import events as ev
 from turnwire_testing import ManualClock
 from turnwire_testing.contracts.event_log import CHECKS, Check

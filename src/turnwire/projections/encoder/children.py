@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Raw
 
@@ -43,51 +43,6 @@ _ALWAYS: Final = 4096
 _UNNAMED: Final = "Subagent"
 _FAILED: Final = frozenset({"error", "cancelled", "refusal"})
 """Stop reasons of a child that did not complete its task."""
-
-
-class Children(Protocol):
-    """The children of one session at one client."""
-
-    @property
-    def is_long(self) -> bool:
-        """True if the state grows with the children's output."""
-        ...
-
-    def addressed(self, event: ev.SessionUpdated) -> ChildId | None:
-        """Return the child with which an update of the session is shown; `None` if it is shown by itself."""
-        ...
-
-    def started(self, agent_version: int, life: int, *, came_back: bool) -> None:
-        """Register an agent that opens the session. Unless it returns, its children are new ones."""
-        ...
-
-    def take(self, event: ev.SessionUpdated) -> list[Outgoing]:
-        """Handle an update of a child, or one that announces it."""
-        ...
-
-    def asks(self, event: ev.PermissionRequested, child: ChildId, params: Raw) -> tuple[list[Outgoing], Raw]:
-        """Handle a request of a child. Return the frames that precede it, and the params for the client."""
-        ...
-
-    def resolved(self, permission_id: PermissionId) -> list[Outgoing]:
-        """Handle the resolution of a request."""
-        ...
-
-    def part(self) -> list[Outgoing]:
-        """Return the withheld frames, before a prompt or the end of a turn."""
-        ...
-
-    def turn_ended(self, *, is_done: bool) -> list[Outgoing]:
-        """Handle the end of the turn, before it. `is_done`: it was not cancelled and did not fail."""
-        ...
-
-    def lost(self) -> list[Outgoing]:
-        """Handle the loss of the agent."""
-        ...
-
-    def standing(self) -> list[Outgoing]:
-        """Return the current children, for a client that has not received the history."""
-        ...
 
 
 def knows_children(dialect: Dialect) -> bool:
@@ -164,15 +119,19 @@ class ToldChildren:
 
     @property
     def is_long(self) -> bool:
+        """True if the state grows with the children's output."""
         return bool(self._known.translators)
 
     def addressed(self, event: ev.SessionUpdated) -> ChildId | None:
+        """Return the child with which an update of the session is shown; `None` if it is shown by itself."""
         return None
 
     def started(self, agent_version: int, life: int, *, came_back: bool) -> None:
+        """Register an agent that opens the session. Unless it returns, its children are new ones."""
         self._known.started(agent_version, life, came_back=came_back)
 
     def take(self, event: ev.SessionUpdated) -> list[Outgoing]:
+        """Handle an update of a child, or one that announces it."""
         if event.kind == ANNOUNCES:
             self._known.announced(event)
             return [Tell(event.update, event.beside, event.child)]
@@ -190,22 +149,28 @@ class ToldChildren:
         return [Tell(_announcement(record, state), child=record.parent_id)]
 
     def asks(self, event: ev.PermissionRequested, child: ChildId, params: Raw) -> tuple[list[Outgoing], Raw]:
+        """Handle a request of a child. Return the frames that precede it, and the params for the client."""
         return [], params
 
     def resolved(self, permission_id: PermissionId) -> list[Outgoing]:
+        """Handle the resolution of a request."""
         return []
 
     def part(self) -> list[Outgoing]:
+        """Return the withheld frames, before a prompt or the end of a turn."""
         known = self._known.translators.items()
         return [Tell(each, child=child_id) for child_id, translator in known for each in translator.part()]
 
     def turn_ended(self, *, is_done: bool) -> list[Outgoing]:
+        """Handle the end of the turn, before it. `is_done`: it was not cancelled and did not fail."""
         return []
 
     def lost(self) -> list[Outgoing]:
+        """Handle the loss of the agent."""
         return [Tell(_announcement(each, None), child=each.parent_id) for each in self._known.forget_states()]
 
     def standing(self) -> list[Outgoing]:
+        """Return the current children, for a client that has not received the history."""
         return [Tell(raw(each.announcement()), child=each.parent_id) for each in self._known.records.values()]
 
 
@@ -433,6 +398,10 @@ class FoldedChildren:
                 begun = {"sessionUpdate": "tool_call", "toolCallId": call.id, **shown, "content": call.content()}
                 told.append(Tell(raw({**begun, "_meta": {VENDOR: {"child": child_id}}})))
         return told
+
+
+Children: TypeAlias = ToldChildren | FoldedChildren
+"""The children of one session at one client."""
 
 
 def _is_closing(event: ev.SessionUpdated) -> bool:

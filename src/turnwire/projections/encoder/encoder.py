@@ -17,7 +17,7 @@ maps them to the JSON-RPC ids of the client.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -177,49 +177,6 @@ def turn_complete_update(
 # -- the encoders -------------------------------------------------------------------------------------------------
 
 
-class Encoder(Protocol):
-    """The encoder of one session at one client. `own`: for a prompt that this client sent."""
-
-    tells_background: bool
-    """True if the client's version can express background work."""
-
-    def shows_prompt(self, *, own: bool) -> bool:
-        """True if the client is sent the message of a prompt."""
-        ...
-
-    def user_message(self, prompt_id: PromptId, message_id: str, blocks: list[Raw], *, own: bool) -> list[Outgoing]:
-        """Return the frames of a prompt that is in the conversation."""
-        ...
-
-    def accepted(self, prompt_id: PromptId, message_id: str, beside: Raw | UnsetType = UNSET) -> list[Outgoing]:
-        """Return the answer to the client's prompt, if due now, with the agent's other members."""
-        ...
-
-    def state(self, state: str, background: Background = UNSET) -> list[Outgoing]:
-        """Return the frames of a new foreground state: running, or waiting for the user."""
-        ...
-
-    def standing(self, state: str, last: EndedTurn | None, background: Background = UNSET) -> list[Outgoing]:
-        """Return the current state for a client that has received the history. `last`: the end of its last turn."""
-        ...
-
-    def end(
-        self,
-        ended: EndedTurn,
-        *,
-        own: bool,
-        is_inserted: bool = True,
-        is_foreground: bool = True,
-        background: Background = UNSET,
-    ) -> list[Outgoing]:
-        """Return the frames of a prompt's end; the one that ends the turn comes last.
-
-        `is_inserted`: its message was in the conversation. `is_foreground`: the foreground's work ends with it, in
-        contrast to a prompt that had joined another turn, or that was never inserted.
-        """
-        ...
-
-
 def encoder_for(dialect: Dialect, losses: Counter[str] | None = None) -> Encoder:
     """Return the encoder for a client. `losses` counts values that the client's version cannot express."""
     counted = Counter[str]() if losses is None else losses
@@ -236,10 +193,12 @@ class EncoderV1:
         self._losses = losses
 
     def shows_prompt(self, *, own: bool) -> bool:
+        """True if the client is sent the message of a prompt."""
         # Prompts of other clients are shown; the sender knows its prompts, unless it requested all of them.
         return self._dialect.lifecycle or not own
 
     def user_message(self, prompt_id: PromptId, message_id: str, blocks: list[Raw], *, own: bool) -> list[Outgoing]:
+        """Return the frames of a prompt that is in the conversation."""
         if not self.shows_prompt(own=own):
             return []
         if self._dialect.lifecycle:
@@ -247,6 +206,7 @@ class EncoderV1:
         return [_tell("user_message_chunk", content=each, messageId=message_id) for each in blocks]
 
     def accepted(self, prompt_id: PromptId, message_id: str, beside: Raw | UnsetType = UNSET) -> list[Outgoing]:
+        """Return the answer to the client's prompt, if due now, with the agent's other members."""
         # The lifecycle draft answers a prompt on acceptance, without members of its own.
         if self._dialect.lifecycle:
             return [Answer(prompt_id, raw(_others(beside)))]
@@ -254,6 +214,7 @@ class EncoderV1:
         return []
 
     def state(self, state: str, background: Background = UNSET) -> list[Outgoing]:
+        """Return the frames of a new foreground state: running, or waiting for the user."""
         return self._state_change(state_update(state))
 
     def _state_change(self, update: Json) -> list[Outgoing]:
@@ -261,6 +222,7 @@ class EncoderV1:
         return [Tell(raw(state_change(update)))] if self._dialect.lifecycle else []
 
     def standing(self, state: str, last: EndedTurn | None, background: Background = UNSET) -> list[Outgoing]:
+        """Return the current state for a client that has received the history. `last`: the end of its last turn."""
         return self._state_change(
             idle_update(last) if state == "idle" and last is not None else state_update(state)
         )
@@ -274,6 +236,11 @@ class EncoderV1:
         is_foreground: bool = True,
         background: Background = UNSET,
     ) -> list[Outgoing]:
+        """Return the frames of a prompt's end; the one that ends the turn comes last.
+
+        `is_inserted`: its message was in the conversation. `is_foreground`: the foreground's work ends with it, in
+        contrast to a prompt that had joined another turn, or that was never inserted.
+        """
         frames: list[Outgoing] = self._state_change(idle_update(ended)) if is_foreground else []
         stop_reason = self._stop_reason(ended.stop_reason)
         if self._gets_mark(ended, own=own, is_inserted=is_inserted, is_foreground=is_foreground):
@@ -360,6 +327,10 @@ class EncoderV2:
         if is_foreground:
             frames.append(Tell(raw(idle_update(ended, background))))
         return frames
+
+
+Encoder: TypeAlias = EncoderV1 | EncoderV2
+"""The encoder of one session at one client. `own`: for a prompt that this client sent."""
 
 
 def _others(beside: Raw | UnsetType) -> Json:

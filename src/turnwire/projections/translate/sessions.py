@@ -19,16 +19,8 @@ from turnwire.projections.translate.offers import Modes, Options, commands_to_v1
 from turnwire.projections.view.latest import Latest
 from turnwire.session.json_members import entries, members, raw, text_of
 from turnwire.session.state import NO_SETUP, Setup
+from turnwire.wire import methods as acp
 from turnwire.wire.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND
-from turnwire.wire.methods import (
-    SESSION_FORK,
-    SESSION_LOAD,
-    SESSION_NEW,
-    SESSION_RESUME,
-    SESSION_SET_CONFIG_OPTION,
-    SESSION_SET_MODE,
-    VENDOR,
-)
 from turnwire.wire.schema.reading import read
 from turnwire.wire.schema.v1 import LoadSessionRequest
 from turnwire.wire.schema.v1 import NewSessionRequest as V1NewSession
@@ -36,13 +28,13 @@ from turnwire.wire.schema.v1 import ResumeSessionRequest as V1ResumeSession
 from turnwire.wire.schema.v2 import NewSessionRequest, ResumeSessionRequest
 
 _REQUESTS: Final[dict[tuple[str, int], Any]] = {
-    (SESSION_NEW, 1): V1NewSession,
-    (SESSION_LOAD, 1): LoadSessionRequest,
-    (SESSION_RESUME, 1): V1ResumeSession,
-    (SESSION_FORK, 1): V1ResumeSession,
-    (SESSION_NEW, 2): NewSessionRequest,
-    (SESSION_RESUME, 2): ResumeSessionRequest,
-    (SESSION_FORK, 2): ResumeSessionRequest,
+    (acp.SESSION_NEW, 1): V1NewSession,
+    (acp.SESSION_LOAD, 1): LoadSessionRequest,
+    (acp.SESSION_RESUME, 1): V1ResumeSession,
+    (acp.SESSION_FORK, 1): V1ResumeSession,
+    (acp.SESSION_NEW, 2): NewSessionRequest,
+    (acp.SESSION_RESUME, 2): ResumeSessionRequest,
+    (acp.SESSION_FORK, 2): ResumeSessionRequest,
 }
 _NO_ITEMS: Final = Raw(b"[]")
 
@@ -89,14 +81,14 @@ def read_opening(method: str, params: Raw, client_version: int) -> Opening:
         cwd=request.cwd,
         setup=setup,
         session_id=None if session_id is None else SessionId(session_id),
-        replay=method == SESSION_LOAD or replay is not None,
+        replay=method == acp.SESSION_LOAD or replay is not None,
     )
 
 
 def meta_for_agent(meta: Raw | None) -> Raw | UnsetType:
     """Return the `_meta` of a request without our member; unset if empty."""
     fields = members(meta)
-    left = {name: value for name, value in fields.items() if name != VENDOR}
+    left = {name: value for name, value in fields.items() if name != acp.VENDOR}
     if not left or meta is None:
         return UNSET
     return meta if len(left) == len(fields) else raw(left)
@@ -218,17 +210,17 @@ def translate_setting(
     if agent_version == client_version:
         return SettingRequest(method, params)
     if agent_version == 2:
-        return SettingRequest(SESSION_SET_CONFIG_OPTION, raw(_setting_to_v2(method, fields, offers)))
+        return SettingRequest(acp.SESSION_SET_CONFIG_OPTION, raw(_setting_to_v2(method, fields, offers)))
     if text_of(fields, "configId") == Modes(Counter(), offers).standing_id:
         mode = {name: value for name, value in fields.items() if name not in {"configId", "type", "value"}}
-        return SettingRequest(SESSION_SET_MODE, raw({**mode, "modeId": fields.get("value")}))
+        return SettingRequest(acp.SESSION_SET_MODE, raw({**mode, "modeId": fields.get("value")}))
     if text_of(fields, "type") == "id":
         fields.pop("type")
-    return SettingRequest(SESSION_SET_CONFIG_OPTION, raw(fields))
+    return SettingRequest(acp.SESSION_SET_CONFIG_OPTION, raw(fields))
 
 
 def _setting_to_v2(method: str, fields: dict[str, Raw], offers: Raw) -> dict[str, Any]:
-    if method == SESSION_SET_CONFIG_OPTION:
+    if method == acp.SESSION_SET_CONFIG_OPTION:
         is_boolean = bytes(fields.get("value", b"")) in {b"true", b"false"}
         return {**fields, "type": "boolean" if is_boolean else "id"}
     option = Options(Counter(), offers, booleans=True).mode_option()
@@ -254,7 +246,7 @@ def translate_setting_result(
     answered = members(result)
     if agent_version == client_version:
         return result if boolean_options else raw(_takeable(answered, Counter(), booleans=False))
-    if method == SESSION_SET_MODE:
+    if method == acp.SESSION_SET_MODE:
         return raw({})
     options = answered.get("configOptions")
     if client_version == 1:

@@ -8,7 +8,7 @@ lists, and counts that.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from msgspec import Raw
 
@@ -31,29 +31,6 @@ _IN_BOTH: Final = frozenset(
     }
 )
 """Kinds that mean the same in both versions and are forwarded unchanged."""
-
-
-class Translator(Protocol):
-    """The translator of one agent's updates for one client, in order."""
-
-    losses: Counter[str]
-    """The number of occurrences of each loss, by its code."""
-
-    def take(self, update: Raw, *, turn: PromptId | None) -> list[Raw]:
-        """Return the client's updates for an update. `turn`: the turn that it belongs to, or that it followed."""
-        ...
-
-    def offers(self, offers: Raw) -> None:
-        """Replace the offers after the agent reopened the session."""
-        ...
-
-    def mode(self, mode: str) -> list[Raw]:
-        """Handle a mode that a client set and the agent accepted."""
-        ...
-
-    def part(self) -> list[Raw]:
-        """Return withheld updates, before an event that is not an update, such as a prompt or the end of a turn."""
-        ...
 
 
 def translator_for(
@@ -88,17 +65,21 @@ class UpdatesV1ToV2:
         self._compactions: set[str] = set()
 
     def offers(self, offers: Raw) -> None:
+        """Replace the offers after the agent reopened the session."""
         self._options.offers(offers)
 
     def mode(self, mode: str) -> list[Raw]:
+        """Handle a mode that a client set and the agent accepted."""
         self._options.mode(mode)
         return [self._listed({})]
 
     def part(self) -> list[Raw]:
+        """Return withheld updates, before an event that is not an update, such as a prompt or the end of a turn."""
         self._messages.part()
         return []
 
     def take(self, update: Raw, *, turn: PromptId | None) -> list[Raw]:
+        """Return the client's updates for an update. `turn`: the turn that it belongs to, or that it followed."""
         fields = members(update)
         kind = text_of(fields, "sessionUpdate") or ""
         if kind in CHUNKS:
@@ -252,6 +233,10 @@ class UpdatesV2ToV1:
         if kind not in _IN_BOTH and kind not in _V1_ALONE and not kind.startswith("_"):
             self.losses["unknown_update"] += 1
         return [update]
+
+
+Translator: TypeAlias = UpdatesV1ToV2 | UpdatesV2ToV1
+"""The translator of one agent's updates for one client, in order."""
 
 
 # -- plans: one list of entries in v1, any number of named plans in several forms in v2 -------------------------

@@ -2,7 +2,6 @@
 Pure.
 """
 
-from turnwire.projections.view.children import ChildRecord
 from turnwire.projections.view.latest import MAIN_PLAN, Latest, Usage
 from turnwire.projections.view.tools import Terminal, terminal_ids
 from turnwire.projections.view.transcript import (
@@ -16,11 +15,17 @@ from turnwire.projections.view.transcript import (
     Unknown,
 )
 from turnwire.projections.view.turns import Outcome, TurnError, TurnRecord
-from turnwire.projections.view.view import PAGED_VERSION, VIEW_VERSION, Session, View, decode_view, encode_view
+from turnwire.projections.view.view import (
+    VIEW_VERSION,
+    ChildRecord,
+    Session,
+    View,
+    decode_view,
+    encode_view,
+)
 
 __all__ = [
     "MAIN_PLAN",
-    "PAGED_VERSION",
     "VIEW_VERSION",
     "AnyItem",
     "ChildRecord",

@@ -26,9 +26,9 @@ from turnwire.errors import PartNeeded
 from turnwire.ids import AgentName, ChildId, ClientId, PermissionId, PromptId, SessionId
 from turnwire.limits import REMEMBERED_CLIENTS
 from turnwire.projections.view import messages, tools, turns
-from turnwire.projections.view.children import ChildRecord
 from turnwire.projections.view.latest import LATEST_FOLDS, Latest, take_offers
 from turnwire.projections.view.paged import StoredPages
+from turnwire.projections.view.patch import Patch
 from turnwire.projections.view.tools import Terminal
 from turnwire.projections.view.transcript import (
     AnyItem,
@@ -45,11 +45,57 @@ from turnwire.projections.view.turns import Place, TurnRecord
 from turnwire.session import events as ev
 from turnwire.session.background import ids, read_list
 from turnwire.session.child_names import ANNOUNCES, read_announcement, read_state, renamed
+from turnwire.session.events import SessionUpdated
 from turnwire.session.json_members import read_entries, read_members
 from turnwire.session.state import ChildState, Phase
 from turnwire.session.turn import TurnState
 from turnwire.wire.peek import peek_update
 from turnwire.wire.schema.update import MARKERS, STATES
+
+
+class ChildRecord(Struct, kw_only=True, omit_defaults=True, rename="camel"):
+    """A child session. Its updates are in a separate view; its state is unknown once its agent is gone."""
+
+    child_id: ChildId
+    parent_id: ChildId | None = None
+    """The child that announced it; `None` for the session itself."""
+    prompt_id: PromptId | None = None
+    """The turn in which it was announced."""
+    announced_at: int = 0
+    title: str | None = None
+    description: str | None = None
+    state: ChildState = ChildState.UNKNOWN
+    can_cancel: bool = False
+    cwd: str | None = None
+    """The child's directory; `None` for its parent's."""
+    additional_directories: Raw | UnsetType = UNSET
+    meta: dict[str, Raw] = {}
+
+    def announce(self, event: SessionUpdated) -> None:
+        """Apply a `subagent_update` about it."""
+        said, patch = read_announcement(event.update), Patch(read_members(event.update) or {}, null_clears=True)
+        self.title = patch.text("title", self.title)
+        self.description = patch.text("description", self.description)
+        self.cwd = patch.text("cwd", self.cwd)
+        self.additional_directories = patch.raw("additionalDirectories", self.additional_directories)
+        self.meta = patch.meta(self.meta)
+        self.state = said.state_after(self.state)
+        self.can_cancel = said.can_cancel_after(self.can_cancel)
+
+    def announcement(self) -> dict[str, object]:
+        """Return the complete record as one `subagent_update` with our id."""
+        known: dict[str, object] = {
+            "title": self.title,
+            "description": self.description,
+            "capabilities": {"cancel": {}} if self.can_cancel else None,
+            "state": None if self.state is ChildState.UNKNOWN else {"state": self.state.value},
+            "cwd": self.cwd,
+            "additionalDirectories": self.additional_directories,
+            "_meta": self.meta or None,
+        }
+        told = {name: value for name, value in known.items() if value is not None and value is not UNSET}
+        return {"sessionUpdate": "subagent_update", "sessionId": self.child_id, **told}
+
 
 Foreground: TypeAlias = Literal["idle", "running", "requires_action", "cancelling"]
 
@@ -233,11 +279,6 @@ class View:
         )
 
     # -- storage of views: see `paged` ----------
-
-    @property
-    def is_whole(self) -> bool:
-        """True if no part of it is in pages."""
-        return not self.past.end and not any(each.past.end for each in self.transcripts())
 
     def transcripts(self) -> Iterator[Transcript]:
         """Yield its transcript, and those of its children."""
@@ -642,8 +683,6 @@ VIEW_VERSION = 1
 """Version of the encoded view. It increases with every change of the format or of a fold's result. New optional
 members need no new version: the log before an older view may be trimmed.
 """
-PAGED_VERSION = 2
-"""Version of a view with pages, so that an older reader does not treat the rest as the whole."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(StoredView)
@@ -659,7 +698,7 @@ def decode_view(body: bytes, version: int) -> View | None:
 
     Returns `None` if it has another version or is not readable: then the log is folded again.
     """
-    if version not in (VIEW_VERSION, PAGED_VERSION):
+    if version != VIEW_VERSION:
         return None
     try:
         return View(_decoder.decode(body))

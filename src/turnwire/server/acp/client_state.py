@@ -26,9 +26,8 @@ from turnwire.ids import AgentName, PermissionId, PromptId, RequestId, SessionId
 from turnwire.projections.encoder.encoder import Dialect
 from turnwire.projections.translate.handshake import ClientProfile
 from turnwire.server.access.tokens import Identity, Role, audit
-from turnwire.server.acp.frame_queue import FrameQueue
 from turnwire.server.acp.rpc import failure_of
-from turnwire.server.acp.subscription import Gate, Start, Subscription, ToldOn
+from turnwire.server.acp.subscription import FrameQueue, Gate, Start, Subscription, ToldOn
 from turnwire.server.acp_paths import PATH
 from turnwire.server.daemon import Daemon
 from turnwire.server.daemon.creation import profile_of

@@ -33,12 +33,11 @@ from turnwire.projections.translate.handshake import (
 from turnwire.server.access.tokens import Identity
 from turnwire.server.acp import methods, prompt_methods
 from turnwire.server.acp.client_state import ClientState, logger
-from turnwire.server.acp.frame_queue import QueueReader, Wake, Woken
 from turnwire.server.acp.frame_writer import FramePage
 from turnwire.server.acp.passthrough import Lending
 from turnwire.server.acp.reader import Carrier, pages
 from turnwire.server.acp.rpc import failure_of, refusal
-from turnwire.server.acp.subscription import Subscription, ToldOn
+from turnwire.server.acp.subscription import QueueReader, Subscription, ToldOn, Wake, Woken
 from turnwire.server.daemon import Daemon
 from turnwire.server.daemon.creation import profile_of
 from turnwire.session.connection_stage import REFUSALS, Admission, Admittance, MessageKind, Step
@@ -320,13 +319,6 @@ class AcpConnection:
         """
         async with aclosing(pages(self._client, self._client.subscription(session_id), after)) as told:
             async for each in told:
-                yield each
-
-    async def all_frames(self) -> AsyncGenerator[list[bytes]]:
-        """Yield batches of all frames in one order, for transports with one stream."""
-        self._client.is_merged = True
-        async with aclosing(self.connection_frames()) as frames:
-            async for each in frames:
                 yield each
 
     def take_up(self, *, attaches: bool) -> None:

@@ -3,15 +3,26 @@
 `projections.encoder` decides what an event means to the client; request ids, in both directions, are the client's.
 Nearly every event is an update that is passed on unchanged: its payload is spliced into a frame and never decoded,
 which makes many readers cheap. An observer is sent no requests.
+
+Theory of operation of plain updates
+------------------------------------
+Consecutive stored events are grouped into runs that differ only in the payload (`envelope.Splice`); their frames
+are the same for every client of the session. Each client's writer decides whether the client may receive them;
+events outside a run go to the fold.
+
+    U1  Between such a prefix and a suffix that starts with the turn there is one payload and nothing else
+        (`codec.around_update`).
+    U2  A run has no echo, no members next to the update, no child session and no names.
 """
 
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from enum import Enum, auto
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from msgspec import UNSET, Raw, UnsetType
@@ -31,11 +42,11 @@ from turnwire.projections.encoder import (
     Withdraw,
 )
 from turnwire.projections.encoder.encoder import Dialect
+from turnwire.projections.envelope import find_splice, read_update
 from turnwire.runtime.session import Readable
 from turnwire.runtime.tail import Tail
 from turnwire.server.access.tokens import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, ClientState
-from turnwire.server.acp.plain_updates import END, PlainRun, PlainRuns, find_splice, read_update
 from turnwire.server.acp.subscription import Subscription
 from turnwire.session import events as ev
 from turnwire.session.codec import decode
@@ -44,6 +55,56 @@ from turnwire.wire.jsonrpc import Notification, Request, Result, encode, encode_
 from turnwire.wire.methods import CANCEL_REQUEST, ELICITATION_CREATE, VENDOR
 from turnwire.wire.peek import peek_update
 from turnwire.wire.schema.update import TOOL_CALLS, update_head
+
+KEPT: Final = 4096
+"""Frames cached per session for its other readers: some pages of the log."""
+END: Final = b"}}"
+"""The end of a plain update's frame."""
+
+
+class PlainRun(NamedTuple):
+    """A run of updates of one kind."""
+
+    kind: str
+    frames: list[bytes]
+
+
+class PlainRuns:
+    """The newest runs of one session, built by the first reader that reaches them and reused by all others.
+
+    Readers of live events reach the same positions, whatever their dialect. A single reader caches nothing.
+    """
+
+    def __init__(self) -> None:
+        self._readers = 0
+        self._kept: OrderedDict[int, PlainRun] = OrderedDict()
+        """Runs keyed by the offset of their first update."""
+        self._size = 0
+        """The number of cached frames."""
+
+    def get(self, offset: int) -> PlainRun | None:
+        """Return the run that begins with this event, as long as it was when cached."""
+        return self._kept.get(offset)
+
+    def keep(self, offset: int, run: PlainRun) -> None:
+        """Cache a new run that begins with this event, for the other readers."""
+        if self._readers > 1:
+            self._kept[offset] = run
+            self._size += len(run.frames)
+            while self._size > KEPT:
+                self._size -= len(self._kept.popitem(last=False)[1].frames)
+
+    def enter(self) -> None:
+        """Count one more reader."""
+        self._readers += 1
+
+    def leave(self) -> None:
+        """Count one reader less; a last one needs no cache."""
+        self._readers -= 1
+        if self._readers <= 1:
+            self._kept.clear()
+            self._size = 0
+
 
 _EVENT_ID = b',"_meta":{"%b":{"eventId":%%d}}}}' % VENDOR.encode()
 """The end of the params of a frame with an event id."""
@@ -190,12 +251,13 @@ class FrameWriter:
         run = self._runs.get(first + place)
         if run is None:
             splice = find_splice(bodies[place])
-            if splice is None or not self._passes(splice.kind, mode):
+            if splice is None or not self._passes(splice.stored.kind, mode):
                 return place
             end = splice.end(bodies, place)
             if mode is WriterMode.QUIET:
                 return end
-            run = PlainRun(splice.kind, splice.frames(self._head, bodies[place:end]))
+            payloads = splice.payloads(bodies[place:end])
+            run = PlainRun(splice.stored.kind, [self._head + each + END for each in payloads])
             self._runs.keep(first + place, run)
         elif not self._passes(run.kind, mode):
             return place

@@ -25,26 +25,17 @@ from turnwire.server.acp.client_state import ELICITATION_ID, AwaitedRequest, Cli
 from turnwire.server.acp.rpc import EMPTY, read_params
 from turnwire.server.acp.subscription import Subscription, SubscriptionState
 from turnwire.session.json_members import members, named
+from turnwire.wire import methods as acp
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Failure, Notification, Request, encode, invalid_params, raw
-from turnwire.wire.methods import (
-    AUTH_LOGIN,
-    AUTH_LOGOUT,
-    AUTHENTICATE,
-    CANCEL_REQUEST,
-    FS_READ_TEXT_FILE,
-    FS_WRITE_TEXT_FILE,
-    LOGOUT,
-    TERMINAL_CANCEL,
-    TERMINAL_CREATE,
-    TERMINAL_KILL,
-    TERMINAL_OUTPUT,
-    TERMINAL_RELEASE,
-    TERMINAL_WAIT_FOR_EXIT,
-    TOOL_CALL_CANCEL,
-)
 from turnwire.wire.peek import peek_session_id
 
-_TERMINAL = (TERMINAL_CREATE, TERMINAL_OUTPUT, TERMINAL_WAIT_FOR_EXIT, TERMINAL_KILL, TERMINAL_RELEASE)
+_TERMINAL = (
+    acp.TERMINAL_CREATE,
+    acp.TERMINAL_OUTPUT,
+    acp.TERMINAL_WAIT_FOR_EXIT,
+    acp.TERMINAL_KILL,
+    acp.TERMINAL_RELEASE,
+)
 
 
 # -- client to agent: logging in -----------------------------------------------------------------------------
@@ -115,7 +106,7 @@ async def cancel_item(client: ClientState, request: Request) -> Raw | None:
     """
     wanted = read_params(request.params, _Item)
     client.attached(wanted.session_id)
-    is_tool = request.method == TOOL_CALL_CANCEL
+    is_tool = request.method == acp.TOOL_CALL_CANCEL
     item_id = wanted.tool_call_id if is_tool else wanted.terminal_id
     node = client.daemon.node
     agent = (await node.peek(wanted.session_id)).state.agent
@@ -262,8 +253,8 @@ class ClientProvider:
         self._subscription = subscription
         profile = client.profile
         offered = {
-            FS_READ_TEXT_FILE: profile.fs_read,
-            FS_WRITE_TEXT_FILE: profile.fs_write,
+            acp.FS_READ_TEXT_FILE: profile.fs_read,
+            acp.FS_WRITE_TEXT_FILE: profile.fs_write,
             **dict.fromkeys(_TERMINAL, profile.terminal),
         }
         self._methods = ServedMethods(name for name, is_offered in offered.items() if is_offered)
@@ -299,7 +290,7 @@ class ClientProvider:
             client.outgoing.take_back(request)
             is_here = self._subscription.state is not SubscriptionState.OVER
             if request.outcome is None and request.is_put and is_here:
-                client.put(encode(Notification(CANCEL_REQUEST, raw({"requestId": request.id}))), told_on)
+                client.put(encode(Notification(acp.CANCEL_REQUEST, raw({"requestId": request.id}))), told_on)
         assert request.outcome is not None, "whoever answers leaves an answer"
         if isinstance(request.outcome, Failure):
             error = request.outcome.error
@@ -349,10 +340,10 @@ def _with_our_id(client: ClientState, session_id: SessionId, params: Raw) -> Raw
 # -- the table -----------------------------------------------------------------------------------------------
 
 ROWS: dict[str, Row] = {
-    AUTHENTICATE: Row(login, Role.CONTROLLER),
-    AUTH_LOGIN: Row(login, Role.CONTROLLER),
-    LOGOUT: Row(logout, Role.OWNER),
-    AUTH_LOGOUT: Row(logout, Role.OWNER),
-    TOOL_CALL_CANCEL: Row(cancel_item, Role.CONTROLLER, on_session=True),
-    TERMINAL_CANCEL: Row(cancel_item, Role.CONTROLLER, on_session=True),
+    acp.AUTHENTICATE: Row(login, Role.CONTROLLER),
+    acp.AUTH_LOGIN: Row(login, Role.CONTROLLER),
+    acp.LOGOUT: Row(logout, Role.OWNER),
+    acp.AUTH_LOGOUT: Row(logout, Role.OWNER),
+    acp.TOOL_CALL_CANCEL: Row(cancel_item, Role.CONTROLLER, on_session=True),
+    acp.TERMINAL_CANCEL: Row(cancel_item, Role.CONTROLLER, on_session=True),
 }

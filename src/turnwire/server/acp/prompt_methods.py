@@ -7,7 +7,7 @@ key the session knows, and a prompt whose client was not attached when it ended.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from typing import Annotated, Any, NamedTuple
 
@@ -43,7 +43,7 @@ from turnwire.server.daemon.prompts import KEY_LENGTH, digest, submit_prompt
 from turnwire.session import events as ev
 from turnwire.session.codec import STORED_UPDATE, decode
 from turnwire.session.correlation import exact
-from turnwire.session.inputs import AnswerPermission, Cancel, CancelChild, Prompt, Settle, WhenBusy
+from turnwire.session.inputs import AnswerPermission, AnyInput, Cancel, CancelChild, Prompt, Settle, WhenBusy
 from turnwire.session.permissions import NOT_ANSWERED
 from turnwire.session.state import SessionState, find_turn
 from turnwire.wire.jsonrpc import Failure, Request, Result, encode, encode_failure
@@ -141,12 +141,12 @@ async def cancel(client: ClientState, params: Raw) -> None:
     session_id = read_params(params, Named).session_id
     parent = client.parent(session_id)
     if parent is not None:
-        await _cancel_child(client, parent, ChildId(session_id))
+        await submit(client, parent, CancelChild, child=ChildId(session_id))
         return
     subscription = client.attached(session_id)
     if client.profile.version == 2:
         await drop_waiting(client, subscription)
-    await client.daemon.node.submit(session_id, cancel_input(client, subscription))
+    await submit(client, subscription, Cancel)
 
 
 class _Settled(Named, rename="camel"):
@@ -171,17 +171,8 @@ async def settle(client: ClientState, request: Request) -> Raw:
         prompt_id = None if turn is None else turn.prompt_id
     if prompt_id is None:
         raise PromptNotFound("no such turn is open; it may have ended already", session_id=named.session_id)
-    now = client.daemon.clock.now_ms()
-    settled = Settle(at=now, author=client.who.name, client_id=subscription.client_id, prompt_id=prompt_id)
-    await client.daemon.node.submit(named.session_id, settled)
+    await submit(client, subscription, Settle, prompt_id=prompt_id)
     return EMPTY
-
-
-async def _cancel_child(client: ClientState, parent: Subscription, child_id: ChildId) -> None:
-    wanted = CancelChild(
-        at=client.daemon.clock.now_ms(), author=client.who.name, client_id=parent.client_id, child=child_id
-    )
-    await client.daemon.node.submit(parent.session_id, wanted)
 
 
 async def drop_waiting(client: ClientState, subscription: Subscription) -> None:
@@ -189,16 +180,16 @@ async def drop_waiting(client: ClientState, subscription: Subscription) -> None:
     state = (await client.daemon.node.peek(subscription.session_id)).state
     waiting = [each.prompt_id for each in (*state.queue, *state.offered) if each.prompt_id in client.prompts]
     for prompt_id in waiting:
-        await client.daemon.node.submit(
-            subscription.session_id, cancel_input(client, subscription, prompt_id=prompt_id)
-        )
+        await submit(client, subscription, Cancel, prompt_id=prompt_id)
 
 
-def cancel_input(client: ClientState, subscription: Subscription, **which: Any) -> Cancel:
-    """Return the input that cancels the running turn, or the named prompt."""
-    return Cancel(
-        at=client.daemon.clock.now_ms(), author=client.who.name, client_id=subscription.client_id, **which
-    )
+async def submit(
+    client: ClientState, subscription: Subscription, kind: Callable[..., AnyInput], **members: Any
+) -> None:
+    """Submit an input of the client to a session. Raises the session's rejection."""
+    now, author = client.daemon.clock.now_ms(), client.who.name
+    wanted = kind(at=now, author=author, client_id=subscription.client_id, **members)
+    await client.daemon.node.submit(subscription.session_id, wanted)
 
 
 async def cancel_request(client: ClientState, params: Raw) -> None:
@@ -214,9 +205,7 @@ async def cancel_request(client: ClientState, params: Raw) -> None:
     if sent is not None and subscription is not None:
         client.need(Role.CONTROLLER)
         client.audit(CANCEL_REQUEST, sent.session_id)
-        await client.daemon.node.submit(
-            sent.session_id, cancel_input(client, subscription, prompt_id=sent.prompt_id)
-        )
+        await submit(client, subscription, Cancel, prompt_id=sent.prompt_id)
 
 
 # -- responses to requests -----------------------------------------------------------------------------------
@@ -260,14 +249,14 @@ async def _answer_permission(
         option_id=option_id,
     )
     client.audit(request.method, request.session_id)
-    submit = client.daemon.node.submit
+    node = client.daemon.node
     # A request that another client answered, or that ended with its turn, needs no message to the client.
     with suppress(PermissionNotFound):
         try:
-            await submit(request.session_id, answered)
+            await node.submit(request.session_id, answered)
         except InvalidOption:
             # An option that was not offered is not an approval.
-            await submit(request.session_id, replace(answered, answer=no, option_id=None))
+            await node.submit(request.session_id, replace(answered, answer=no, option_id=None))
 
 
 def _selected(result: Raw) -> str | None:

@@ -45,10 +45,19 @@ from turnwire.runtime.follow import Cursor
 from turnwire.runtime.session import Readable
 from turnwire.runtime.tail import Tail
 from turnwire.server.acp.client_state import ClientState
-from turnwire.server.acp.frame_queue import QueueReader, Wake, Woken
-from turnwire.server.acp.frame_writer import Fold, FramePage, FrameWriter, WriterMode
-from turnwire.server.acp.plain_updates import PlainRuns
-from turnwire.server.acp.subscription import READABLE, Signal, Start, Subscription, SubscriptionState, ToldOn, step
+from turnwire.server.acp.frame_writer import Fold, FramePage, FrameWriter, PlainRuns, WriterMode
+from turnwire.server.acp.subscription import (
+    READABLE,
+    QueueReader,
+    Signal,
+    Start,
+    Subscription,
+    SubscriptionState,
+    ToldOn,
+    Wake,
+    Woken,
+    step,
+)
 from turnwire.server.daemon import Daemon
 from turnwire.server.readers.fanout import Lost, start_at
 from turnwire.session.codec import check_readable

@@ -39,34 +39,18 @@ from turnwire.projections.view.latest import latest_updates
 from turnwire.runtime.node import Fork, Node
 from turnwire.server.access.tokens import Role
 from turnwire.server.acp.client_state import ClientState, NotificationRow, Row
-from turnwire.server.acp.prompt_methods import answer_from_log, cancel_input, drop_waiting, give_owed, owed_upto
+from turnwire.server.acp.prompt_methods import answer_from_log, drop_waiting, give_owed, owed_upto, submit
 from turnwire.server.acp.rpc import EMPTY, Named, read_params
 from turnwire.server.acp.subscription import Start
 from turnwire.server.daemon import configuration
 from turnwire.server.daemon.creation import check_cwd, checked_setup, create_session, hear_agent
 from turnwire.server.daemon.session_list import SessionEntry, Wanted
 from turnwire.server.readers.fanout import start_at
-from turnwire.session.inputs import ChangeSetup
+from turnwire.session.inputs import Cancel, ChangeSetup
 from turnwire.session.json_members import members, text_of
 from turnwire.session.state import Phase, Setup
+from turnwire.wire import methods as acp
 from turnwire.wire.jsonrpc import Request, invalid_params, raw
-from turnwire.wire.methods import (
-    SESSION_ATTACH,
-    SESSION_CLOSE,
-    SESSION_DELETE,
-    SESSION_DETACH,
-    SESSION_FORK,
-    SESSION_LIST,
-    SESSION_LOAD,
-    SESSION_NEW,
-    SESSION_READY,
-    SESSION_READY_DRAFT,
-    SESSION_RESUME,
-    SESSION_SET_CONFIG_OPTION,
-    SESSION_SET_MODE,
-    SESSION_SET_MODEL,
-    VENDOR,
-)
 
 PAGE = 100
 """Sessions per response to `session/list`."""
@@ -83,7 +67,7 @@ class _Cursor(Struct, frozen=True):
 
 
 class _Vendors(Struct, frozen=True):
-    cursor: _Cursor = field(default=_Cursor(), name=VENDOR)
+    cursor: _Cursor = field(default=_Cursor(), name=acp.VENDOR)
 
 
 _NO_VENDORS = _Vendors()
@@ -132,7 +116,7 @@ async def new(client: ClientState, request: Request) -> None:
 
 def _agent_of(client: ClientState, request: Request) -> AgentName | None:
     """Return a new session's agent: `_meta.turnwire.agent`, else the address's. Raises `UnknownAgent`."""
-    wanted = text_of(members(members(members(request.params).get("_meta")).get(VENDOR)), "agent")
+    wanted = text_of(members(members(members(request.params).get("_meta")).get(acp.VENDOR)), "agent")
     agent_name = client.agent_name if wanted is None else AgentName(wanted)
     client.daemon.node.agents.named(agent_name)
     return agent_name
@@ -316,7 +300,7 @@ async def _result(
     if head is None:
         return result
     told = members(result)
-    meta = {**members(told.get("_meta")), VENDOR: {"lastEventId": head}}
+    meta = {**members(told.get("_meta")), acp.VENDOR: {"lastEventId": head}}
     return raw({**told, "_meta": meta})
 
 
@@ -345,7 +329,7 @@ async def set_option(client: ClientState, request: Request) -> Raw:
     offers = current_offers((await daemon.node.newest(session_id))[0].latest)
     wanted = translate_setting(request.method, request.params, version, agent, offers)
     result = EMPTY
-    if wanted.method == SESSION_SET_MODE:
+    if wanted.method == acp.SESSION_SET_MODE:
         await configuration.set_mode(daemon, session_id, read_params(wanted.params, _Mode).mode_id, who)
     else:
         option = read_params(wanted.params, _Option)
@@ -399,7 +383,7 @@ async def list_sessions(client: ClientState, request: Request) -> Raw:
 def _shown(entry: SessionEntry) -> dict[str, Any]:
     shown: dict[str, Any] = {"sessionId": entry.session_id, "cwd": entry.cwd, "updatedAt": entry.updated_at}
     if entry.agent != UNNAMED:
-        shown["_meta"] = {VENDOR: {"agent": entry.agent}}
+        shown["_meta"] = {acp.VENDOR: {"agent": entry.agent}}
     if entry.additional_directories:
         shown["additionalDirectories"] = entry.additional_directories
     return shown if entry.title is None else {**shown, "title": entry.title}
@@ -436,7 +420,7 @@ async def close(client: ClientState, request: Request) -> Raw | None:
     turn = session.state.turn
     others = session.state.clients.keys() - {subscription.client_id}
     if turn is not None and (turn.client_id == subscription.client_id or not others):
-        await client.daemon.node.submit(session_id, cancel_input(client, subscription, prompt_id=turn.prompt_id))
+        await submit(client, subscription, Cancel, prompt_id=turn.prompt_id)
         while session.state.turn is not None and session.state.turn.prompt_id == turn.prompt_id:
             if not await session.tail.wait(session.tail.head):
                 break
@@ -463,20 +447,20 @@ async def delete(client: ClientState, request: Request) -> Raw:
 _READ, _ACT, _OWN = Role.OBSERVER, Role.CONTROLLER, Role.OWNER
 
 ROWS: dict[str, Row] = {
-    SESSION_NEW: Row(new, _ACT),
-    SESSION_FORK: Row(fork, _ACT),
-    SESSION_LIST: Row(list_sessions, _READ, tells_who=False),
-    SESSION_LOAD: Row(load, _READ, is_slow=False),
-    SESSION_RESUME: Row(load, _READ, is_slow=False),
-    SESSION_ATTACH: Row(attach, _READ, is_slow=False),
-    SESSION_DETACH: Row(detach, _READ, is_slow=False),
-    SESSION_CLOSE: Row(close, _ACT, on_session=True),
-    SESSION_DELETE: Row(delete, _OWN),
-    SESSION_SET_MODE: Row(set_option, _ACT, on_session=True),
-    SESSION_SET_MODEL: Row(set_model, _ACT, on_session=True),
-    SESSION_SET_CONFIG_OPTION: Row(set_option, _ACT, on_session=True),
+    acp.SESSION_NEW: Row(new, _ACT),
+    acp.SESSION_FORK: Row(fork, _ACT),
+    acp.SESSION_LIST: Row(list_sessions, _READ, tells_who=False),
+    acp.SESSION_LOAD: Row(load, _READ, is_slow=False),
+    acp.SESSION_RESUME: Row(load, _READ, is_slow=False),
+    acp.SESSION_ATTACH: Row(attach, _READ, is_slow=False),
+    acp.SESSION_DETACH: Row(detach, _READ, is_slow=False),
+    acp.SESSION_CLOSE: Row(close, _ACT, on_session=True),
+    acp.SESSION_DELETE: Row(delete, _OWN),
+    acp.SESSION_SET_MODE: Row(set_option, _ACT, on_session=True),
+    acp.SESSION_SET_MODEL: Row(set_model, _ACT, on_session=True),
+    acp.SESSION_SET_CONFIG_OPTION: Row(set_option, _ACT, on_session=True),
 }
 NOTIFICATIONS: dict[str, NotificationRow] = {
-    SESSION_READY: NotificationRow(ready, _READ),
-    SESSION_READY_DRAFT: NotificationRow(ready, _READ),
+    acp.SESSION_READY: NotificationRow(ready, _READ),
+    acp.SESSION_READY_DRAFT: NotificationRow(ready, _READ),
 }

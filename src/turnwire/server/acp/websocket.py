@@ -23,9 +23,9 @@ from starlette.types import Receive, Scope, Send
 from turnwire.errors import BadRequest, TurnwireError
 from turnwire.server.access.middleware import caller_of
 from turnwire.server.access.tokens import ANYBODY, IDENTITY, Identity, audit
-from turnwire.server.acp.frame_queue import QueueReader
 from turnwire.server.acp.http import CONNECTION_ID
 from turnwire.server.acp.registry import AcpConnections, KeptConnection
+from turnwire.server.acp.subscription import QueueReader
 from turnwire.server.acp_paths import AGENT, PATH
 from turnwire.server.daemon import Daemon
 from turnwire.server.endpoint import ABORT, SEND_ALL

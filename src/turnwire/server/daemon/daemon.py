@@ -52,8 +52,7 @@ from turnwire.server.daemon.session_list import SessionList
 from turnwire.server.open_streams import OpenStreams
 from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.declared import Settings
-from turnwire.server.telemetry.loop_lag import sample_loop_lag
-from turnwire.server.telemetry.metrics import AgentLevel, Metrics
+from turnwire.server.telemetry.metrics import AgentLevel, Metrics, sample_loop_lag
 from turnwire.server.telemetry.tracing import TurnTraces
 from turnwire.server.webhooks import Webhooks, open_webhooks
 from turnwire.session.events import AnyEvent

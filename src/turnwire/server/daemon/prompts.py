@@ -22,16 +22,8 @@ from turnwire.ids import Epoch, PromptId, SessionId
 from turnwire.log.base import Position
 from turnwire.runtime.node import Node
 from turnwire.server.daemon.daemon import Daemon
+from turnwire.session import events as ev
 from turnwire.session.codec import decode, stored_prefix
-from turnwire.session.events import (
-    PromptInjected,
-    SteerDeclined,
-    SteerRefusal,
-    TurnCompleted,
-    TurnEvent,
-    TurnFailed,
-    TurnStarted,
-)
 from turnwire.session.inputs import Prompt, WhenBusy
 from turnwire.session.queue import Accepted
 from turnwire.session.state import Turn, find_turn
@@ -41,7 +33,7 @@ from turnwire.wire.jsonrpc import raw
 KEY_LENGTH = 255
 """Longest idempotency key, in characters."""
 
-Found = TypeVar("Found", bound=TurnEvent)
+Found = TypeVar("Found", bound=ev.TurnEvent)
 
 
 class Taken(NamedTuple):
@@ -117,7 +109,7 @@ STEER_ANSWER_S = 10.0
 ASKED = "asked"
 """Reason of a steering prompt that waits because the agent has not answered yet."""
 
-_STEERED = (PromptInjected, TurnStarted, SteerDeclined, TurnCompleted, TurnFailed)
+_STEERED = (ev.PromptInjected, ev.TurnStarted, ev.SteerDeclined, ev.TurnCompleted, ev.TurnFailed)
 """Events that decide the outcome of a steering prompt. One that ended before its injection was only queued."""
 
 
@@ -152,18 +144,18 @@ async def _steered(
         taken.told()
     told = await wait_for(daemon, session_id, taken, _STEERED, seconds or STEER_ANSWER_S, left)
     match told:
-        case PromptInjected():
+        case ev.PromptInjected():
             return Steered("injected")
-        case TurnStarted():
-            return Steered("started", SteerRefusal.NO_TURN)
-        case SteerDeclined(reason=reason):
+        case ev.TurnStarted():
+            return Steered("started", ev.SteerRefusal.NO_TURN)
+        case ev.SteerDeclined(reason=reason):
             # It may have started with the same commit.
             is_waiting = await _is_waiting(daemon.node, session_id, taken.prompt_id)
             return Steered("queued" if is_waiting else "started", reason)
         case None:
             return Steered("queued", ASKED)
         case _:
-            return Steered("queued", SteerRefusal.DECLINED)
+            return Steered("queued", ev.SteerRefusal.DECLINED)
 
 
 async def _is_waiting(node: Node, session_id: SessionId, prompt_id: PromptId) -> bool:

@@ -24,7 +24,7 @@ from turnwire.ids import AgentName, ClientId, Epoch, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead
 from turnwire.log.bell import SharedLog
-from turnwire.projections.view import PAGED_VERSION, VIEW_VERSION, Latest, Session, View
+from turnwire.projections.view import VIEW_VERSION, Latest, Session, View
 from turnwire.projections.view.transcript import Speaker
 from turnwire.projections.view.view import StoredView
 from turnwire.runtime.folds import VIEW, KeptViews
@@ -407,7 +407,7 @@ class _Summaries:
         if head.first == 1 and head.head < self._limits.snapshot_events:
             return _Known(head.epoch, 0, View())  # too short for a view to be kept of it
         kept = await self._log.load_snapshot(head.session_id, VIEW)
-        if kept is not None and kept.version in (VIEW_VERSION, PAGED_VERSION):
+        if kept is not None and kept.version == VIEW_VERSION:
             try:
                 return _Known(head.epoch, kept.offset, _short(_read_kept(kept.body)))
             except msgspec.DecodeError:

@@ -88,12 +88,7 @@ def _transcript(call: Call, view: View) -> ChildTranscript:
 
 
 async def cancel(call: Call) -> Reply:
-    daemon, child_id = call.daemon, _named(call)
-    client_id = await daemon.clients.known(call.session_id, call.client_id, call.who)
-    now = daemon.clock.now_ms()
-    await daemon.node.submit(
-        call.session_id, CancelChild(at=now, author=call.who.name, client_id=client_id, child=child_id)
-    )
+    await call.submit(CancelChild, child=_named(call))
     return Reply()
 
 

@@ -20,11 +20,10 @@ from starlette.types import Send
 from turnwire.errors import AppendConflict, LifeOver, LogCorrupt, LogUnavailable, SessionNotFound, TurnwireError
 from turnwire.ids import SessionId
 from turnwire.log.base import EventLog, Snapshot
-from turnwire.log.meter import LogMeter, Trouble
 from turnwire.server.access.tokens import Role
 from turnwire.server.daemon import Daemon
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.telemetry.metrics import CONTENT_TYPE
+from turnwire.server.telemetry.metrics import CONTENT_TYPE, LogMeter, Trouble
 
 DEEP_S = 5.0
 """Timeout for the log; a slower log is useless to its callers."""

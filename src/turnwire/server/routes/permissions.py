@@ -188,15 +188,14 @@ async def _answer(call: Call, session_id: SessionId) -> PermissionAnswer:
     request_id = _named(call)
     state = (await call.daemon.node.peek(session_id)).state
     asked = next((each for each in state.permissions if each.request_id == request_id), None)
-    answered = AnswerPermission(
-        at=call.daemon.clock.now_ms(),
-        author=call.who.name,
-        client_id=await call.daemon.clients.known(session_id, call.client_id, call.who),
+    answered = await call.submit(
+        AnswerPermission,
+        session_id,
         request_id=request_id,
         answer=_result(body, None if asked is None else asked.method),
         option_id=body.outcome.option_id if isinstance(body.outcome, Selected) else None,
     )
-    return cast("PermissionAnswer", await call.daemon.node.submit(session_id, answered))
+    return cast("PermissionAnswer", answered)
 
 
 def _result(body: AnswerBody, method: str | None) -> Raw:

@@ -247,21 +247,14 @@ class SettleBody(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 async def cancel(call: Call) -> Reply:
-    body: CancelBody = call.body
-    client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
-    now = call.daemon.clock.now_ms()
-    cancelled = Cancel(at=now, author=call.who.name, client_id=client_id, prompt_id=body.prompt_id)
-    await call.daemon.node.submit(call.session_id, cancelled)
+    await call.submit(Cancel, prompt_id=call.body.prompt_id)
     return Reply()
 
 
 async def settle(call: Call) -> Reply:
     body: SettleBody = call.body
-    client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
-    now = call.daemon.clock.now_ms()
-    settled = Settle(at=now, author=call.who.name, client_id=client_id, prompt_id=body.prompt_id)
     try:
-        await call.daemon.node.submit(call.session_id, settled)
+        await call.submit(Settle, prompt_id=body.prompt_id)
     except PromptNotFound:
         # For a request repeated much later: the state remembers only the session's last turn, the log all of them.
         record = await call.daemon.node.look(call.session_id, lambda view: find_record(view, body.prompt_id))

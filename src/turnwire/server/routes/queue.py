@@ -103,10 +103,7 @@ async def show_queue(call: Call) -> Reply:
 
 async def change_queue(call: Call) -> Reply:
     call.daemon.check_open()
-    client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
-    kind = HoldQueue if call.body.held else ReleaseQueue
-    change = kind(at=call.daemon.clock.now_ms(), author=call.who.name, client_id=client_id)
-    await call.daemon.node.submit(call.session_id, change)
+    await call.submit(HoldQueue if call.body.held else ReleaseQueue)
     return await show_queue(call)
 
 
@@ -118,17 +115,8 @@ async def change_prompt(call: Call) -> Reply:
     node, prompt_id = call.daemon.node, _named(call)
     session = await node.peek(call.session_id)
     before = _waiting(session.state, prompt_id)
-    await node.submit(
-        call.session_id,
-        UpdatePrompt(
-            at=call.daemon.clock.now_ms(),
-            author=call.who.name,
-            client_id=await call.daemon.clients.known(call.session_id, call.client_id, call.who),
-            prompt_id=prompt_id,
-            content=None if content is None else raw(content),
-            position=body.position,
-        ),
-    )
+    changed = None if content is None else raw(content)
+    await call.submit(UpdatePrompt, prompt_id=prompt_id, content=changed, position=body.position)
     place, turn = _waiting((await node.peek(call.session_id)).state, prompt_id) or before or (None, None)
     if turn is None:
         raise PromptNotFound("no prompt with this id waits in the session", prompt_id=prompt_id)
@@ -136,15 +124,8 @@ async def change_prompt(call: Call) -> Reply:
 
 
 async def remove_prompt(call: Call) -> Reply:
-    await _remove(call)
+    await call.submit(RemovePrompt, prompt_id=_named(call))
     return Reply(Removal(removed=True))
-
-
-async def _remove(call: Call) -> None:
-    client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
-    now = call.daemon.clock.now_ms()
-    removal = RemovePrompt(at=now, author=call.who.name, client_id=client_id, prompt_id=_named(call))
-    await call.daemon.node.submit(call.session_id, removal)
 
 
 def _named(call: Call) -> PromptId:
@@ -197,7 +178,7 @@ def _pending(view: View, turn: Turn, state: Literal["queued", "running"]) -> Pen
 
 async def remove_pending(call: Call) -> Reply:
     try:
-        await _remove(call)
+        await call.submit(RemovePrompt, prompt_id=_named(call))
     except (PromptNotFound, PromptNotQueued):
         return Reply(Removal(removed=False))
     return Reply(Removal(removed=True))

@@ -498,40 +498,27 @@ async def rename(call: Call) -> Reply:
     if name is UNSET:
         raise InvalidMetadata("there is nothing to change; give a `title` or a `displayName`")
     title = checked_title(name)
-    client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
-    now = call.daemon.clock.now_ms()
-    await call.daemon.node.submit(
-        call.session_id, Rename(at=now, title=title, author=call.who.name, client_id=client_id)
-    )
+    await call.submit(Rename, title=title)
     return Reply(MetadataChanged(session_id=call.session_id, title=title, display_name=title))
 
 
 async def archive(call: Call) -> Reply:
-    return await _archive(call, archived=True)
+    await call.submit(Archive, archived=True)
+    return Reply()
 
 
 async def unarchive(call: Call) -> Reply:
-    return await _archive(call, archived=False)
-
-
-async def _archive(call: Call, *, archived: bool) -> Reply:
-    client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
-    now = call.daemon.clock.now_ms()
-    wanted = Archive(at=now, archived=archived, author=call.who.name, client_id=client_id)
-    await call.daemon.node.submit(call.session_id, wanted)
+    await call.submit(Archive, archived=False)
     return Reply()
 
 
 async def close(call: Call) -> Reply:
-    node = call.daemon.node
     if call.query.purge:
         if not call.who.role.covers(Role.OWNER):
             raise Forbidden("removing a log needs the role 'owner'; close the session without `purge`")
         await call.daemon.delete(call.session_id)
         return Reply()
-    client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
-    closing = Close(at=call.daemon.clock.now_ms(), author=call.who.name, client_id=client_id)
-    await node.submit(call.session_id, closing)
+    await call.submit(Close)
     return Reply()
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol, get_args
+from typing import Any, Final, NamedTuple, Protocol, cast, get_args
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -20,28 +20,14 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from turnwire.clock import Clock
+from turnwire.clock import Clock, SystemClock
+from turnwire.errors import LogCorrupt, LogUnavailable, NotOwner
 from turnwire.ids import PermissionId, PromptId, SessionId
-from turnwire.log.base import EventLog
-from turnwire.log.meter import LogMeter
-from turnwire.log.owners import Owners
+from turnwire.log.base import EventLog, Position, SessionHead, Stored
+from turnwire.log.owners import Claim, Owners
 from turnwire.runtime.members import Members
 from turnwire.runtime.session import Session
-from turnwire.server.telemetry.loop_lag import LAG_S
-from turnwire.session.events import (
-    AgentExited,
-    AgentStarted,
-    AnyEvent,
-    Event,
-    PermissionRequested,
-    PermissionResolved,
-    PromptAccepted,
-    PromptInjected,
-    SessionUpdated,
-    TurnCompleted,
-    TurnFailed,
-    TurnStarted,
-)
+from turnwire.session import events as ev
 from turnwire.wire.schema.common import STOP_REASONS
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -177,7 +163,7 @@ class Metrics:
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
-    def take(self, session_id: SessionId, events: Sequence[AnyEvent]) -> None:
+    def take(self, session_id: SessionId, events: Sequence[ev.AnyEvent]) -> None:
         """Count a batch of events after its commit."""
         self.turns.take(session_id, events)
 
@@ -350,7 +336,7 @@ class TurnMeter:
     """
 
     def __init__(self) -> None:
-        self.events: dict[type[Event], int] = dict.fromkeys(get_args(AnyEvent), 0)
+        self.events: dict[type[ev.Event], int] = dict.fromkeys(get_args(ev.AnyEvent), 0)
         self.outcomes: Counter[str] = Counter()
         self.agent_opened: Counter[str] = Counter()
         self.agent_exits: Counter[str] = Counter()
@@ -365,16 +351,16 @@ class TurnMeter:
         self._silent: dict[SessionId, int] = {}
         """Start times of turns without output so far."""
         self._asked: dict[tuple[SessionId, PermissionId], int] = {}
-        self._folds: dict[type[Event], Callable[[SessionId, Any], None]] = {
-            PromptAccepted: self._prompt_accepted,
-            PromptInjected: self._prompt_injected,
-            TurnStarted: self._turn_started,
-            PermissionRequested: self._permission_requested,
-            PermissionResolved: self._permission_resolved,
-            TurnCompleted: self._turn_completed,
-            TurnFailed: self._turn_failed,
-            AgentStarted: self._agent_started,
-            AgentExited: self._agent_exited,
+        self._folds: dict[type[ev.Event], Callable[[SessionId, Any], None]] = {
+            ev.PromptAccepted: self._prompt_accepted,
+            ev.PromptInjected: self._prompt_injected,
+            ev.TurnStarted: self._turn_started,
+            ev.PermissionRequested: self._permission_requested,
+            ev.PermissionResolved: self._permission_resolved,
+            ev.TurnCompleted: self._turn_completed,
+            ev.TurnFailed: self._turn_failed,
+            ev.AgentStarted: self._agent_started,
+            ev.AgentExited: self._agent_exited,
         }
 
     @property
@@ -382,50 +368,50 @@ class TurnMeter:
         """Number of entries: turns and permission requests without an end."""
         return len(self._accepted) + len(self._running) + len(self._silent) + len(self._asked)
 
-    def take(self, session_id: SessionId, events: Sequence[AnyEvent]) -> None:
+    def take(self, session_id: SessionId, events: Sequence[ev.AnyEvent]) -> None:
         """Count a batch of one session."""
         counts, folds, silent = self.events, self._folds, self._silent
         for event in events:
             kind = type(event)
             counts[kind] += 1
-            if isinstance(event, SessionUpdated):
+            if isinstance(event, ev.SessionUpdated):
                 # Nearly every event is one of these, so they skip all other checks.
                 if session_id in silent and event.prompt_id is not None and not event.echo:
                     self.first_update_s.observe(_seconds(silent.pop(session_id), event.at))
             elif kind in folds:
                 folds[kind](session_id, event)
 
-    def _prompt_accepted(self, session_id: SessionId, event: PromptAccepted) -> None:
+    def _prompt_accepted(self, session_id: SessionId, event: ev.PromptAccepted) -> None:
         self._accepted[session_id, event.prompt_id] = event.at
 
-    def _prompt_injected(self, session_id: SessionId, event: PromptInjected) -> None:
+    def _prompt_injected(self, session_id: SessionId, event: ev.PromptInjected) -> None:
         self._end_wait(session_id, event.prompt_id, event.at)
 
-    def _turn_started(self, session_id: SessionId, event: TurnStarted) -> None:
+    def _turn_started(self, session_id: SessionId, event: ev.TurnStarted) -> None:
         self._end_wait(session_id, event.prompt_id, event.at)
         self._running[session_id] = (event.prompt_id, event.at)
         self._silent[session_id] = event.at
 
-    def _permission_requested(self, session_id: SessionId, event: PermissionRequested) -> None:
+    def _permission_requested(self, session_id: SessionId, event: ev.PermissionRequested) -> None:
         self._asked[session_id, event.request_id] = event.at
 
-    def _permission_resolved(self, session_id: SessionId, event: PermissionResolved) -> None:
+    def _permission_resolved(self, session_id: SessionId, event: ev.PermissionResolved) -> None:
         asked_at = self._asked.pop((session_id, event.request_id), None)
         if asked_at is not None:
             self.permission_wait_s.observe(_seconds(asked_at, event.at))
 
-    def _turn_completed(self, session_id: SessionId, event: TurnCompleted) -> None:
+    def _turn_completed(self, session_id: SessionId, event: ev.TurnCompleted) -> None:
         self.outcomes[_bounded(event.stop_reason, STOP_REASONS, "other_stop_reason")] += 1
         self._end_turn(session_id, event)
 
-    def _turn_failed(self, session_id: SessionId, event: TurnFailed) -> None:
+    def _turn_failed(self, session_id: SessionId, event: ev.TurnFailed) -> None:
         self.outcomes[_bounded(event.code, ERRORS, "other_error")] += 1
         self._end_turn(session_id, event)
 
-    def _agent_started(self, session_id: SessionId, event: AgentStarted) -> None:
+    def _agent_started(self, session_id: SessionId, event: ev.AgentStarted) -> None:
         self.agent_opened[_bounded(event.how, WAYS_TO_OPEN, OTHER)] += 1
 
-    def _agent_exited(self, session_id: SessionId, event: AgentExited) -> None:
+    def _agent_exited(self, session_id: SessionId, event: ev.AgentExited) -> None:
         self.agent_exits[_bounded(event.reason, AGENT_LOSSES, OTHER)] += 1
 
     def _end_wait(self, session_id: SessionId, prompt_id: PromptId, at: int) -> None:
@@ -434,7 +420,7 @@ class TurnMeter:
         if accepted_at is not None:
             self.queue_wait_s.observe(_seconds(accepted_at, at))
 
-    def _end_turn(self, session_id: SessionId, event: TurnCompleted | TurnFailed) -> None:
+    def _end_turn(self, session_id: SessionId, event: ev.TurnCompleted | ev.TurnFailed) -> None:
         self._accepted.pop((session_id, event.prompt_id), None)
         prompt_id, started_at = self._running.get(session_id, (None, 0))
         if prompt_id == event.prompt_id:
@@ -450,3 +436,126 @@ def _seconds(since_ms: int, at_ms: int) -> float:
 
 def _bounded(word: str, known: frozenset[str], other: str) -> str:
     return word if word in known else other
+
+
+SICK = (LogUnavailable, LogCorrupt)
+"""Errors of the log itself. Other errors concern one append and do not predict the next."""
+
+
+class Trouble(NamedTuple):
+    """A failed write."""
+
+    code: str
+    size: int
+    """Bytes of the largest write that failed."""
+
+
+class _HookedLog:
+    """A log with some calls replaced."""
+
+    def __init__(self, log: EventLog | Owners, **calls: Callable[..., Any]) -> None:
+        self._log = log
+        self.__dict__ |= calls
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+
+class LogMeter:
+    """The duration of a log's appends, and the log's health."""
+
+    def __init__(self, timer: Callable[[], float], took: Callable[[float], None]) -> None:
+        """`took` receives the duration of each append in seconds of `timer`, including failed ones."""
+        self.trouble: Trouble | None = None
+        """The current trouble; `None` once a write at least as large has succeeded."""
+        self.is_damaged = False
+        """True if a read found damage. Only a restart with a restored log resets it."""
+        self.taken_over = self.fence_refusals = 0
+        self._timer = timer
+        self._append_took = took
+
+    def counted(self, owners: Owners) -> Owners:
+        """Return the same owners, with takeovers counted here."""
+
+        async def steal(life: int, limit: int) -> list[Claim]:
+            return self._took(await owners.steal(life, limit))
+
+        async def adopt(limit: int) -> list[Claim]:
+            return self._took(await owners.adopt(limit))
+
+        return cast("Owners", _HookedLog(owners, steal=steal, adopt=adopt))
+
+    def _took(self, claims: list[Claim]) -> list[Claim]:
+        self.taken_over += len(claims)
+        return claims
+
+    def hooked(self, log: EventLog) -> EventLog:
+        """Return the same log, with writes observed here."""
+
+        async def append(
+            session_id: SessionId, bodies: Sequence[bytes], *, expected: int, unsettled: bool, durable: bool
+        ) -> int:
+            began = self._timer()
+            try:
+                head = await log.append(session_id, bodies, expected=expected, unsettled=unsettled, durable=durable)
+            except SICK as error:
+                self._failed(error.code, sum(map(len, bodies)))
+                raise
+            except NotOwner:
+                self.fence_refusals += 1
+                raise
+            finally:
+                self._append_took(self._timer() - began)
+            if bodies and self.trouble is not None:
+                # An append without bodies needs no space, so its success proves nothing.
+                self._stored(sum(map(len, bodies)))
+            return head
+
+        async def create(session_id: SessionId) -> SessionHead:
+            try:
+                created = await log.create(session_id)
+            except SICK as error:
+                self._failed(error.code, 0)
+                raise
+            self._stored(0)
+            return created
+
+        async def read(session_id: SessionId, after: Position, *, max_events: int, max_bytes: int) -> list[Stored]:
+            try:
+                return await log.read(session_id, after, max_events=max_events, max_bytes=max_bytes)
+            except LogCorrupt:
+                self.is_damaged = True
+                raise
+
+        return cast("EventLog", _HookedLog(log, append=append, create=create, read=read))
+
+    def forget(self, trouble: Trouble) -> None:
+        """Reset the trouble: a write at least as large has succeeded since. A newer trouble stays."""
+        if self.trouble is trouble:
+            self.trouble = None
+
+    def _failed(self, code: str, size: int) -> None:
+        self.trouble = Trouble(code, size if self.trouble is None else max(size, self.trouble.size))
+
+    def _stored(self, size: int) -> None:
+        # On a nearly full disk small writes still succeed, while the next prompt fails.
+        if self.trouble is not None and size >= self.trouble.size:
+            self.trouble = None
+
+
+EVERY_S: Final = 0.25
+"""Seconds between two samples. Waking an idle daemon four times a second costs next to nothing."""
+LAG_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
+"""Bucket bounds. Timers of an idle loop are up to a millisecond late."""
+
+
+async def sample_loop_lag(observe: Callable[[float], None]) -> None:
+    """Report the lag of the running loop in seconds, until cancelled.
+
+    It uses no clock port: a lag is real time, even if a test stops the daemon's clock.
+    """
+    clock = SystemClock()
+    while True:
+        due = clock.monotonic() + EVERY_S
+        await clock.sleep(EVERY_S)
+        observe(max(clock.monotonic() - due, 0.0))

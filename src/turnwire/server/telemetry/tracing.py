@@ -31,18 +31,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from turnwire.errors import ConfigError, TurnwireError
 from turnwire.ids import PromptId, SessionId
 from turnwire.limits import REMEMBERED_TOOLS
-from turnwire.session.events import (
-    AnyEvent,
-    CancelAsked,
-    Origin,
-    PermissionRequested,
-    PermissionResolved,
-    PromptAccepted,
-    SessionUpdated,
-    TurnCompleted,
-    TurnFailed,
-    TurnStarted,
-)
+from turnwire.session import events as ev
 from turnwire.wire.schema.update import FINAL_TOOL_STATUS, TOOL_CALLS
 
 if TYPE_CHECKING:
@@ -133,27 +122,27 @@ class TurnTraces:
             self._begun[meta["traceparent"]] = span
         return TurnTrace(span, meta, self._begun)
 
-    def take(self, session_id: SessionId, events: Sequence[AnyEvent]) -> None:
+    def take(self, session_id: SessionId, events: Sequence[ev.AnyEvent]) -> None:
         """Update the spans from a batch of events."""
         for event in events:
-            if isinstance(event, SessionUpdated):
+            if isinstance(event, ev.SessionUpdated):
                 if self._open and event.prompt_id is not None:
                     self._updated(self._open.get((session_id, event.prompt_id)), event)
-            elif isinstance(event, PromptAccepted):
+            elif isinstance(event, ev.PromptAccepted):
                 self._accepted(session_id, event)
-            elif isinstance(event, TurnStarted):
+            elif isinstance(event, ev.TurnStarted):
                 self._started(session_id, event)
             elif self._open:
                 self._told(session_id, event)
 
-    def _accepted(self, session_id: SessionId, event: PromptAccepted) -> None:
+    def _accepted(self, session_id: SessionId, event: ev.PromptAccepted) -> None:
         span = self._begun.pop(_traceparent(event.meta), None) if self._begun else None
         if span is not None:
             span.set_attributes(_named(session_id, event.prompt_id))
             self._open[session_id, event.prompt_id] = _Turn(span)
 
-    def _started(self, session_id: SessionId, event: TurnStarted) -> None:
-        if event.origin is Origin.AGENT:
+    def _started(self, session_id: SessionId, event: ev.TurnStarted) -> None:
+        if event.origin is ev.Origin.AGENT:
             span = self._tracer.start_span("turnwire.turn", attributes=_named(session_id, event.prompt_id))
             if span.is_recording():
                 self._open[session_id, event.prompt_id] = _Turn(span)
@@ -162,7 +151,7 @@ class TurnTraces:
         if turn is not None:
             turn.span.add_event("turn_started")
 
-    def _updated(self, turn: _Turn | None, event: SessionUpdated) -> None:
+    def _updated(self, turn: _Turn | None, event: ev.SessionUpdated) -> None:
         if turn is None or event.echo:
             return
         if turn.is_silent:
@@ -193,12 +182,12 @@ class TurnTraces:
         if is_final:
             _end_tool(span, tool.status)
 
-    def _told(self, session_id: SessionId, event: AnyEvent) -> None:
-        if isinstance(event, PermissionRequested | PermissionResolved | CancelAsked):
+    def _told(self, session_id: SessionId, event: ev.AnyEvent) -> None:
+        if isinstance(event, ev.PermissionRequested | ev.PermissionResolved | ev.CancelAsked):
             turn = self._open.get((session_id, event.prompt_id)) if event.prompt_id is not None else None
             if turn is not None:
                 turn.span.add_event(str(event.__struct_config__.tag), _about(event))
-        elif isinstance(event, TurnCompleted | TurnFailed):
+        elif isinstance(event, ev.TurnCompleted | ev.TurnFailed):
             turn = self._open.pop((session_id, event.prompt_id), None)
             if turn is not None:
                 _end(turn, event)
@@ -248,20 +237,20 @@ def _named(session_id: SessionId, prompt_id: PromptId) -> dict[str, str | bool]:
     return {"turnwire.session_id": session_id, "turnwire.prompt_id": prompt_id}
 
 
-def _about(event: PermissionRequested | PermissionResolved | CancelAsked) -> dict[str, str]:
-    if isinstance(event, CancelAsked):
+def _about(event: ev.PermissionRequested | ev.PermissionResolved | ev.CancelAsked) -> dict[str, str]:
+    if isinstance(event, ev.CancelAsked):
         return {}
     about = {"turnwire.request_id": str(event.request_id)}
-    if isinstance(event, PermissionResolved):
+    if isinstance(event, ev.PermissionResolved):
         about["turnwire.permission_end"] = event.end.value
     return about
 
 
-def _end(turn: _Turn, event: TurnCompleted | TurnFailed) -> None:
+def _end(turn: _Turn, event: ev.TurnCompleted | ev.TurnFailed) -> None:
     for span in turn.tools.values():
         if span is not None:
             _end_tool(span, None)
-    if isinstance(event, TurnCompleted):
+    if isinstance(event, ev.TurnCompleted):
         turn.span.set_attribute("turnwire.stop_reason", event.stop_reason)
     else:
         _fail(turn.span, event.code)

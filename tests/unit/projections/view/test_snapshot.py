@@ -20,7 +20,7 @@ from turnwire.ids import (
     PromptId,
     SessionId,
 )
-from turnwire.projections.view import PAGED_VERSION, VIEW_VERSION, Message, View, decode_view, encode_view
+from turnwire.projections.view import VIEW_VERSION, Message, View, decode_view, encode_view
 from turnwire.session import events as ev
 
 P1, P2 = PromptId("p1"), PromptId("p2")
@@ -163,7 +163,7 @@ def test_a_restored_view_does_not_know_ids_of_an_earlier_life() -> None:
 def test_a_snapshot_of_another_version_is_not_read() -> None:
     body = encode_view(fold(everything()))
     assert decode_view(body, VIEW_VERSION) is not None
-    assert decode_view(body, PAGED_VERSION + 1) is None
+    assert decode_view(body, VIEW_VERSION + 1) is None
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"session":{}}'])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnwire.ids import ClientId, Epoch, SessionId
-from turnwire.server.acp.frame_queue import Wake
-from turnwire.server.acp.subscription import Start, Subscription, SubscriptionState
+from turnwire.server.acp.subscription import Start, Subscription, SubscriptionState, Wake
 from turnwire.wire.jsonrpc import raw
 
 pytestmark = pytest.mark.anyio

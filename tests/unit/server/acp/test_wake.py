@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from turnwire.server.acp.frame_queue import Wake
+from turnwire.server.acp.subscription import Wake
 from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
