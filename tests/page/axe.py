@@ -5,15 +5,15 @@ Its script comes from `web/node_modules` and is evaluated outside of the page's 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from playwright.async_api import Page
 from tests.interop.peers import absent
 
 SCRIPT = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
-RUN = """async () => {
-    const rules = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
-    const found = await axe.run(document, {runOnly: {type: "tag", values: rules}, resultTypes: ["violations"]});
+RUN = """async runOnly => {
+    const found = await axe.run(document, {runOnly, resultTypes: ["violations"]});
     return found.violations.map(({id, impact, nodes}) => [impact, id, nodes.map(each => each.html).slice(0, 3)]);
 }"""
 BAD = ("serious", "critical")
@@ -26,8 +26,12 @@ def need_axe() -> str:
     return SCRIPT.read_text(encoding="utf-8")
 
 
-async def findings(page: Page, script: str) -> list[str]:
+WCAG_AA = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
+CONTRAST = {"type": "rule", "values": ["color-contrast"]}
+
+
+async def findings(page: Page, script: str, rules: Mapping[str, object] = WCAG_AA) -> list[str]:
     """Return the violations in the page's current state."""
     await page.evaluate(script)
-    found: list[tuple[str, str, list[str]]] = await page.evaluate(RUN)
+    found: list[tuple[str, str, list[str]]] = await page.evaluate(RUN, rules)
     return [f"{impact} {rule}: {'; '.join(elements)}" for impact, rule, elements in found if impact in BAD]

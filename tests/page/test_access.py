@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.async_api import Browser, Page, ViewportSize, expect
-from tests.page.axe import findings, need_axe
+from playwright.async_api import Browser, Locator, Page, ViewportSize, expect
+from tests.page.axe import CONTRAST, findings, need_axe
 from tests.page.rig import House, housed, visiting
 from tests.page.talk import Talk
 from tests.page.test_asked import FIRST, change_asked
-from tests.support.browser import DESKTOP, PHONE
+from tests.support.browser import DESKTOP, PHONE, watched
 
 pytestmark = pytest.mark.anyio
 
@@ -98,6 +98,116 @@ async def test_no_part_of_the_page_has_a_serious_finding(
         await page.get_by_role("menuitem", name="Share").click()
         await expect(page.get_by_role("dialog")).to_be_visible()
         await look("share")
+        await page.get_by_role("button", name="Create link").click()
+        await expect(page.get_by_role("textbox", name="Link")).to_be_visible()
+        await look("share link")
+        await leave(page)
+    assert not found, "\n".join(found)
+
+
+@pytest.fixture(scope="module")
+def in_states(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[House, dict[str, str]]]:
+    """Open one session in each state that a conversation can be in."""
+    with housed(tmp_path_factory.mktemp("states")) as house:
+        served = house.served
+        ids = {
+            name: house.session(title=name) for name in ("idle", "running", "form", "closed", "failed", "answered")
+        }
+        served.said(ids["idle"], EVERYTHING)
+        served.prompt(ids["running"], 'plan read; write\nsay 3 "ko "\nnever')
+        served.prompt(ids["form"], "elicit which colour")
+        served.until(ids["form"], "permission_request")
+        served.said(ids["closed"], 'say 1 "ko"')
+        served.ask("DELETE", f"/session/{ids['closed']}")
+        served.ended(ids["failed"], served.prompt(ids["failed"], "error -32001 out of paper"))
+        served.prompt(ids["answered"], "ask tidy allow_once,reject_once\nnever")
+        served.until(ids["answered"], "permission_request")
+        yield house, ids
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desk", "phone"])
+async def test_no_state_of_a_session_has_a_serious_finding(
+    browser: Browser,
+    in_states: tuple[House, dict[str, str]],
+    axe: str,
+    viewport: ViewportSize,
+    scheme: Literal["light", "dark"],
+) -> None:
+    house, ids = in_states
+    found: list[str] = []
+    async with looking(browser, house, viewport, scheme) as page:
+        talk = Talk(page)
+        shows = {
+            "idle": talk.form.get_by_role("button", name="Send"),
+            "running": talk.stop,
+            "form": talk.log.get_by_role("textbox", name="answer"),
+            "closed": page.get_by_text("This session is closed."),
+            "failed": talk.log.get_by_role("button", name="Send again"),
+            "answered": talk.log.get_by_role("button", name="allow once"),
+        }
+        for state, sign in shows.items():
+            await page.goto(f"{house.url}/#/session/{ids[state]}")
+            await expect(sign).to_be_visible()
+            found.extend(f"{state}: {each}" for each in await findings(page, axe))
+        await page.goto(f"{house.url}/#/session/{ids['running']}")
+        await talk.is_running()
+        await talk.field.fill("what comes next")
+        await talk.form.get_by_role("button", name="More ways to send").click()
+        await expect(page.get_by_role("menu")).to_be_visible()
+        found.extend(f"typing: {each}" for each in await findings(page, axe))
+        await page.keyboard.press("Escape")
+        await talk.field.fill("/")
+        await expect(page.get_by_role("listbox", name="Agent commands")).to_be_visible()
+        found.extend(f"commands: {each}" for each in await findings(page, axe))
+    async with watched(browser, house.url, viewport=viewport, color_scheme=scheme) as (context, watch):
+        watch.expect("401")
+        outside = await context.new_page()
+        await outside.goto(f"{house.url}/#/link-expired")
+        await expect(outside.get_by_role("heading", name="Log in")).to_be_visible()
+        found.extend(f"login: {each}" for each in await findings(outside, axe))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_buttons_are_readable_while_they_are_pointed_at_and_pressed(
+    browser: Browser,
+    asking: tuple[House, str],
+    in_states: tuple[House, dict[str, str]],
+    axe: str,
+    scheme: Literal["light", "dark"],
+) -> None:
+    found: list[str] = []
+
+    async def look(page: Page, button: Locator) -> None:
+        name = await button.inner_text()
+        await button.hover()
+        found.extend(f"{name}, hovered: {each}" for each in await findings(page, axe, CONTRAST))
+        await page.mouse.down()
+        found.extend(f"{name}, pressed: {each}" for each in await findings(page, axe, CONTRAST))
+        # Released elsewhere, so it is not clicked.
+        await page.mouse.move(0, 0)
+        await page.mouse.up()
+        await button.focus()
+        found.extend(f"{name}, focused: {each}" for each in await findings(page, axe, CONTRAST))
+
+    house, session_id = asking
+    async with looking(browser, house, DESKTOP, scheme) as page:
+        for name in ("New", "Start session"):
+            await look(page, page.get_by_role("button", name=name, exact=True))
+        await page.goto(f"{house.url}/#/session/{session_id}")
+        await look(page, page.get_by_role("button", name="Allow"))
+        await look(page, page.get_by_role("button", name="Hold"))
+        talk = Talk(page)
+        await look(page, talk.stop)
+        await talk.field.fill("more")
+        await look(page, talk.form.get_by_role("button", name="Queue"))
+    house, ids = in_states
+    async with looking(browser, house, DESKTOP, scheme) as page:
+        await page.goto(f"{house.url}/#/session/{ids['idle']}")
+        await look(page, Talk(page).form.get_by_role("button", name="Send"))
+        await page.goto(f"{house.url}/#/session/{ids['answered']}")
+        await look(page, page.get_by_role("button", name="reject once"))
     assert not found, "\n".join(found)
 
 

@@ -39,7 +39,7 @@ async def test_no_markdown_of_an_agent_runs_a_script_or_asks_anybody(browser: Br
         talk = Talk(page)
         await expect(talk.said(f"case {len(cases) - 1} is over").last).to_be_visible()
         for _ in range(len(cases)):
-            messages = talk.log.get_by_role("article", name="Agent said")
+            messages = talk.log.get_by_role("article", name="Message from the agent")
             for at in range(await messages.count()):
                 found = messages.nth(at).locator(UNSAFE["forbidden"])
                 assert await found.count() == 0, await found.first.evaluate("each => each.outerHTML")
@@ -75,7 +75,7 @@ async def test_the_agents_commands_are_offered_while_one_types(browser: Browser,
         await expect(talk.field).to_have_value("/review")
         await talk.page.keyboard.press("Enter")
         await talk.has_ended("end_turn")
-        await expect(talk.log.get_by_role("article", name="Agent said")).to_contain_text("'review'")
+        await expect(talk.log.get_by_role("article", name="Message from the agent")).to_contain_text("'review'")
 
 
 async def test_a_file_goes_with_the_prompt_and_can_be_left_out(browser: Browser, house: House) -> None:
@@ -91,7 +91,7 @@ async def test_a_file_goes_with_the_prompt_and_can_be_left_out(browser: Browser,
         await (await chooser.value).set_files(files)
         parts = desk.form.get_by_role("list", name="Attached to the prompt")
         await expect(parts.get_by_role("listitem")).to_have_count(2)
-        await parts.get_by_role("button", name="Do not attach left-out.txt").click()
+        await parts.get_by_role("button", name="Remove left-out.txt").click()
         await desk.send("read this")
         for each in talks:
             await each.has_ended("end_turn")
@@ -117,7 +117,9 @@ async def test_a_picture_that_is_pasted_is_shown_or_refused_with_the_reason(brow
             base64.b64encode(PIXEL).decode(),
         )
         parts = talk.form.get_by_role("list", name="Attached to the prompt")
-        await expect(parts.get_by_text("pixel.png").or_(talk.form.get_by_text("takes no images"))).to_be_visible()
+        await expect(
+            parts.get_by_text("pixel.png").or_(talk.form.get_by_text("does not accept images"))
+        ).to_be_visible()
 
 
 async def test_a_child_session_is_nested_where_it_was_announced(browser: Browser, house: House) -> None:
@@ -143,7 +145,8 @@ async def test_a_word_is_put_into_the_running_turn(browser: Browser, tmp_path: P
             await desk.send(f"gate {gate}")
             await phone.is_running()
             await phone.field.fill("mind the gap")
-            await phone.form.get_by_role("button", name="Steer").click()
+            await phone.form.get_by_role("button", name="More ways to send").click()
+            await phone.page.get_by_role("menuitem", name="Steer").click()
             await expect(phone.field).to_have_value("")
             for each in talks:
                 await expect(each.log.get_by_text("mind the gap", exact=True)).to_have_count(1)

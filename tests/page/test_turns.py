@@ -85,7 +85,7 @@ async def test_a_turn_that_failed_says_so_everywhere(browser: Browser, house: Ho
         await talks[0].send('say 2 "ko "\nerror -32001 out of paper')
         for each in talks:
             await each.has_ended("agent_error")
-            await expect(each.log).to_contain_text("out of paper")
+            await expect(each.ends).to_contain_text("out of paper")
             await expect(each.said("ko ko")).to_have_count(1)
 
 

@@ -24,7 +24,7 @@ test("a picture goes as an image to an agent that takes images, and is refused w
   const made = await attach(file, { ...NOTHING, image: true });
   assert.ok("block" in made);
   assert.deepEqual(made.block, { type: "image", data: "AQID", mimeType: "image/png" });
-  assert.deepEqual(await attach(file, NOTHING), { name: "cat.png", why: "This agent takes no images." });
+  assert.deepEqual(await attach(file, NOTHING), { name: "cat.png", why: "This agent does not accept images." });
 });
 
 test("a text goes as a resource, or as plain text to an agent that takes nothing else", async () => {
@@ -42,7 +42,7 @@ test("a text goes as a resource, or as plain text to an agent that takes nothing
 
 test("what is neither text nor a picture is refused", async () => {
   const file = new File([new Uint8Array([0, 255, 1])], "a.bin");
-  assert.deepEqual(await attach(file, NOTHING), { name: "a.bin", why: "It is neither text nor an image." });
+  assert.deepEqual(await attach(file, NOTHING), { name: "a.bin", why: "The file is neither text nor an image." });
   assert.equal(textOf(new Uint8Array([0xc3, 0x28])), undefined);
   assert.equal(textOf(new TextEncoder().encode("grün")), "grün");
 });

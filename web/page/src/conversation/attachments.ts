@@ -43,19 +43,19 @@ export function takesOf(capabilities: unknown): Takes {
 /** Return a file as an attachment, or why the agent does not accept it. */
 export async function attach(file: File, takes: Takes): Promise<Attachment | Refusal> {
   const refuse = (why: string): Refusal => ({ name: file.name, why });
-  if (file.size > MOST_BYTES) return refuse("It is larger than 10 MiB.");
+  if (file.size > MOST_BYTES) return refuse("The file is larger than 10 MiB.");
   const bytes = new Uint8Array(await file.arrayBuffer());
   const made = (block: ContentBlock): Attachment => ({ id: ++count, name: file.name, bytes: file.size, block });
   if (file.type.startsWith("image/")) {
     if (takes.image) return made({ type: "image", data: base64(bytes), mimeType: file.type });
-    if (file.type !== "image/svg+xml") return refuse("This agent takes no images.");
+    if (file.type !== "image/svg+xml") return refuse("This agent does not accept images.");
   }
   if (file.type.startsWith("audio/")) {
     if (takes.audio) return made({ type: "audio", data: base64(bytes), mimeType: file.type });
-    return refuse("This agent takes no audio.");
+    return refuse("This agent does not accept audio.");
   }
   const text = textOf(bytes);
-  if (text === undefined) return refuse("It is neither text nor an image.");
+  if (text === undefined) return refuse("The file is neither text nor an image.");
   const mimeType = file.type || "text/plain";
   if (takes.embeddedContext) {
     const uri = `attachment:///${encodeURIComponent(file.name)}`;

@@ -68,7 +68,7 @@ export function Composer(props: ComposerProps) {
   const add = async (wanted: Iterable<File>) => {
     for (const file of wanted) {
       const made = await attach(file, takes);
-      if ("why" in made) trouble.value = `${made.name} is not attached. ${made.why}`;
+      if ("why" in made) trouble.value = `${made.name} was not attached. ${made.why}`;
       else files.value = [...files.value, made];
     }
   };

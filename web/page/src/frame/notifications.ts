@@ -39,9 +39,9 @@ export async function setNotified(wanted: boolean): Promise<void> {
   }
   if ((await Notification.requestPermission()) === "granted") {
     choice.value = "on";
-    tell("You are told when a turn ends or an agent asks, while you look elsewhere.");
+    tell("Notifications are on: when a turn finishes, or an agent needs an answer, in a session that you are not viewing.");
   } else {
-    tell("The browser does not allow notifications of this page; its settings for this site can.");
+    tell("This browser blocks notifications from this page. Allow them in its settings for this site.");
   }
 }
 
@@ -117,7 +117,7 @@ async function show(worker: ServiceWorkerRegistration, daemon: Daemon, list: Ses
   const body = about === "ended" ? await resultOf(daemon, note) : note.text;
   const more: NotificationOptions & { readonly actions: readonly object[]; readonly timestamp: number } = {
     tag: note.tag,
-    body: body.length > TEXT ? `${body.slice(0, TEXT)} …` : body,
+    body: body.length > TEXT ? `${body.slice(0, TEXT)}…` : body,
     icon: new URL("assets/mark-1-192.png", base).href,
     data: { sessionId, requestId: id, hash: hrefOf({ at: "session", sessionId }), pageKey: pageKey() },
     actions: about === "asked" && answers.length < 2 ? [{ action: "show", title: "Show" }, ...answers] : answers,
@@ -125,12 +125,12 @@ async function show(worker: ServiceWorkerRegistration, daemon: Daemon, list: Ses
     timestamp: Date.now(),
   };
   const title = titleOf({ sessionId, ...list.byId.peek().get(sessionId) });
-  const what = { asked: "needs you", ended: "turn over", failed: "turn failed" }[about];
+  const what = { asked: "needs you", ended: "turn finished", failed: "turn failed" }[about];
   await worker.showNotification(`${title}: ${what}`, more);
 }
 
 /** Return the result of a turn: its text, if available. */
 async function resultOf(daemon: Daemon, { sessionId, id }: Note): Promise<string> {
   const turn = await daemon.client.session(sessionId).turn(id).catch(() => undefined);
-  return turn?.resultText?.trim() || "The turn has ended.";
+  return turn?.resultText?.trim() || "The turn has finished.";
 }
