@@ -111,18 +111,6 @@ def test_what_another_client_says_is_shown_as_well(daemon: Served) -> None:
         assert "echo 'from elsewhere'" in terminal.shown.text
 
 
-@pytest.mark.parametrize("evil", ["\x1b]0;owned\x07", "\x1b[2J", "\x9b2J"])
-def test_what_the_agent_says_cannot_steer_the_terminal(evil: str, daemon: Served) -> None:
-    session = daemon.session()
-    with chatting(daemon, "-s", session) as terminal:
-        daemon.prompt(session, f"echo 'safe{evil}end'")
-        terminal.until("end")
-        daemon.until(session, "turn_complete")
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
-        assert evil not in terminal.raw
-
-
 def test_a_turn_that_fails_says_why_and_the_chat_goes_on(daemon: Served) -> None:
     with chatting(daemon, "--new") as terminal:
         terminal.type("exit 3", ENTER)

@@ -173,33 +173,6 @@ def test_children_are_heard_listed_asked_about_and_kept_over_rest(tmp_path: Path
         assert at.strays() == {}
 
 
-def test_every_word_of_a_child_says_whose_it_is_and_in_our_ids(tmp_path: Path) -> None:
-    with place(tmp_path) as at:
-        at.daemon.prompt(at.session, "two")
-        at.says(at.waits()["requestId"], "no")
-        at.daemon.until(at.session, "turn_complete")
-        events = at.events()
-        said = [(each["data"].get("child"), each["data"]["update"]) for each in events if "update" in each["data"]]
-        assert not any("first/child" in json.dumps(each) for each in said)
-        announced = [
-            (child, each["sessionId"]) for child, each in said if each["sessionUpdate"] == "subagent_update"
-        ]
-        first, deep, second = (f"{at.session}.{number}" for number in (1, 2, 3))
-        assert announced == [(None, first), (first, deep), (None, second), (None, first)]
-        listed = [each["background"] for child, each in said if each.get("background") and child is None]
-        assert listed == [[{"type": "subagent", "sessionId": second}]]
-        sent = next(each for _, each in said if each["sessionUpdate"] == "session_message")
-        assert (sent["senderSessionId"], sent["recipientSessionId"]) == (at.session, first)
-        words = [(child, each["content"]["text"]) for child, each in said if "text" in each.get("content", {})]
-        assert (first, " and no") in words
-        own = at.events("agent")
-        assert {each["data"]["update"].get("sessionId") for each in own if "update" in each["data"]} == {
-            *(None, "first/child ä", "deep", "second"),
-        }
-        assert len(own) == len(events)
-        assert all("late" not in each for each in events)
-
-
 @pytest.mark.parametrize("hello", [V1, V1_CHILDREN, V2], ids=["v1", "v1 with children", "v2"])
 def test_a_permission_in_a_child_is_answered_over_acp(tmp_path: Path, hello: Json) -> None:
     with place(tmp_path) as at, socket(at.daemon, hello) as client:
@@ -230,82 +203,6 @@ def _conversation(updates: list[tuple[str, Json]]) -> list[tuple[str, Json]]:
         for session, each in updates
         if each["sessionUpdate"] not in passing and ("." in session or each["sessionUpdate"] != "state_update")
     ]
-
-
-def test_a_v2_client_is_told_of_children_as_of_sessions(tmp_path: Path) -> None:
-    with place(tmp_path) as at, socket(at.daemon, V2) as client:
-        client.load(at.session, tmp_path)
-        at.daemon.prompt(at.session, "two")
-        asked = client.asked()
-        client.send(id=asked["id"], result={"outcome": {"outcome": "selected", "optionId": "yes"}})
-        client.ended()
-        first, deep, second = (f"{at.session}.{number}" for number in (1, 2, 3))
-        updates = client.updates()
-        words = [
-            (session, each["content"]["text"]) for session, each in updates if "chunk" in each["sessionUpdate"]
-        ]
-        assert words == [
-            (at.session, "I ask two others. "),
-            (deep, "read it"),
-            (first, "found "),
-            (second, "testing"),
-            (first, "something"),
-            (first, " and yes"),
-            (at.session, "Both are done."),
-        ]
-        announced: set[str] = {at.session}
-        for session, each in updates:
-            assert session in announced, "nothing of a child is told before the child"
-            announced |= {each["sessionId"]} if each["sessionUpdate"] == "subagent_update" else set()
-        states = [(session, each["state"]) for session, each in updates if each["sessionUpdate"] == "state_update"]
-        assert [each for each in states if each[0] == at.session][-1] == (at.session, "idle")
-        assert (first, "idle") in states
-        assert "first/child" not in json.dumps(client.heard)
-
-
-def test_a_v1_client_that_knows_no_children_finds_them_in_tool_calls(tmp_path: Path) -> None:
-    with place(tmp_path) as at, socket(at.daemon, V1) as client:
-        client.load(at.session, tmp_path)
-        at.daemon.prompt(at.session, "two")
-        asked = client.asked()
-        call = asked["params"]["toolCall"]
-        assert (call["toolCallId"], call["title"]) == (f"child:{at.session}.1", "search: write a file")
-        client.send(id=asked["id"], result={"outcome": {"outcome": "selected", "optionId": "yes"}})
-        client.ended()
-        calls: dict[str, Json] = {}
-        for session, each in client.updates():
-            assert session == at.session
-            if each["sessionUpdate"] == "tool_call":
-                assert each["toolCallId"] not in calls
-                calls[each["toolCallId"]] = each
-            elif each["sessionUpdate"] == "tool_call_update":
-                calls[each["toolCallId"]] |= each
-        shown = {
-            each["title"]: (each["status"], "".join(item["content"]["text"] for item in each["content"]))
-            for each in calls.values()
-        }
-        assert shown == {
-            "search": ("completed", "found something[completed] write a file and yes"),
-            "read": ("completed", "read it"),
-            "test": ("completed", "testing"),
-        }
-        carried = [each["_meta"]["turnwire"] for _, each in client.updates() if "_meta" in each]
-        kinds = [told["sessionUpdate"] for each in carried for told in each.get("updates", [])]
-        assert {"subagent_update", "session_message", "state_update", "agent_message_chunk"} <= set(kinds)
-
-
-def test_a_v1_client_that_knows_children_has_their_states_in_the_announcement(tmp_path: Path) -> None:
-    with place(tmp_path) as at, socket(at.daemon, V1_CHILDREN) as client:
-        client.load(at.session, tmp_path)
-        at.daemon.prompt(at.session, "two")
-        client.send(id=client.asked()["id"], result={"outcome": {"outcome": "selected", "optionId": "yes"}})
-        client.ended()
-        kinds = [(session, each["sessionUpdate"]) for session, each in client.updates()]
-        assert "state_update" not in {kind for _, kind in kinds}
-        first, deep = f"{at.session}.1", f"{at.session}.2"
-        assert (first, "tool_call") in kinds
-        rests = [(s, each["sessionId"]) for s, each in client.updates() if (each.get("state") or {}) != {}]
-        assert (first, deep) in rests
 
 
 def test_children_die_with_the_daemon_and_come_back_with_their_session(tmp_path: Path) -> None:
@@ -343,37 +240,6 @@ def test_children_die_with_the_daemon_and_come_back_with_their_session(tmp_path:
         assert at.strays() == {}
 
 
-def test_a_child_is_cancelled_by_itself_if_its_agent_permits_it(tmp_path: Path) -> None:
-    with place(tmp_path) as at, socket(at.daemon, V2) as client:
-        client.load(at.session, tmp_path)
-        at.daemon.prompt(at.session, "long")
-        client.asked()
-        child = f"{at.session}.1"
-        own = [each["params"] for each in client.heard if each.get("method") == "_dig/depth"]
-        assert own == [{"sessionId": child, "metres": 3}], "what it says in methods of its own is heard, too"
-        client.send(method="session/cancel", params={"sessionId": child})
-        client.until(lambda each: each["params"].get("sessionId") == child and update(each).get("state") == "idle")
-        assert "session/cancel first/child ä" in at.heard()
-        assert at.children()[child]["state"] == "idle"
-        assert at.ask("GET", "/turns/current")["state"] == "running"
-        assert at.texts(child) == ["digging cancelled"]
-        at.ask("POST", f"/children/{child}/cancel")
-        at.ask("POST", "/cancel")
-        client.ended()
-        assert at.heard()[-1] == "session/cancel root 1"
-
-
-def test_cancelling_the_session_cancels_what_its_children_asked(tmp_path: Path) -> None:
-    with place(tmp_path) as at:
-        at.daemon.prompt(at.session, "long")
-        at.waits()
-        at.ask("POST", "/cancel")
-        at.daemon.until(at.session, "turn_complete")
-        resolved = [each["data"] for each in at.events() if each["type"] == "permission_resolved"]
-        assert [each["end"] for each in resolved] == ["cancelled"]
-        assert at.ask("GET", "/permissions")["permissions"] == []
-
-
 def test_what_a_child_does_not_take_is_refused_clearly(tmp_path: Path) -> None:
     with place(tmp_path) as at, socket(at.daemon, V2) as client:
         client.load(at.session, tmp_path)
@@ -398,23 +264,6 @@ def test_what_a_child_does_not_take_is_refused_clearly(tmp_path: Path) -> None:
                 timeout=WAIT_S,
             )
             assert (refused.status_code, refused.json()["code"]) == (status, code)
-
-
-def test_a_client_that_did_not_hear_the_history_hears_of_the_children_first(tmp_path: Path) -> None:
-    with place(tmp_path) as at:
-        at.daemon.prompt(at.session, "two")
-        request = at.waits()["requestId"]
-        with socket(at.daemon, V2) as client:
-            client.call("session/resume", sessionId=at.session, cwd=str(tmp_path), mcpServers=[])
-            client.send(method="session/ready", params={"sessionId": at.session})
-            client.asked()
-            announced = [
-                each["sessionId"] for _, each in client.updates() if "title" in each and "sessionId" in each
-            ]
-            assert announced == [f"{at.session}.{number}" for number in (1, 2, 3)]
-            at.says(request, "yes")
-            client.ended()
-            assert any(session == f"{at.session}.1" for session, _ in client.updates())
 
 
 def test_what_an_agent_nests_by_tool_call_reaches_everybody(tmp_path: Path) -> None:

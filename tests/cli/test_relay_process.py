@@ -80,24 +80,6 @@ def test_a_new_session_is_the_given_one_and_its_id_comes_before_its_history(daem
 
 
 @pytest.mark.guarantee("G8")
-def test_a_turn_that_ends_while_the_way_is_lost_is_heard_and_answered_when_it_is_back(daemon: Served) -> None:
-    gate = daemon.home / "gate-of-the-lost-way"
-    with wired(daemon) as wire, editor(daemon.home, *to_daemon(daemon, url=wire.url)) as opened:
-        session = opened.open(daemon.home)
-        prompt = opened.prompt(session, f"say 1 begun\ngate {gate}\nsay 1 ended")
-        opened.said("begun")
-        wire.cut()
-        gate.touch()
-        daemon.until(session, "turn_complete")
-        wire.mend(daemon)
-        assert opened.ended(prompt) == "end_turn"
-        assert opened.text() == "begunended"
-        assert lines_of_ends(opened) == ["end_turn"]
-        assert opened.ended(opened.prompt(session, "say 1 more")) == "end_turn"
-        assert opened.leave() == 0
-
-
-@pytest.mark.guarantee("G8")
 def test_what_the_editor_says_while_the_way_is_lost_is_heard_when_it_is_back(daemon: Served) -> None:
     with wired(daemon) as wire, editor(daemon.home, *to_daemon(daemon, url=wire.url)) as opened:
         session = opened.open(daemon.home)

@@ -12,7 +12,6 @@ import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
 
-import pytest
 from tests.cli.rig import PROGRAM, WAIT_S, Served, environment
 
 
@@ -106,14 +105,6 @@ def test_progress_is_drawn_while_nothing_is_said_and_leaves_no_trace_of_control(
         assert "\x1b[" in terminal.shown, "the line of progress is drawn and taken away"
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.finish() == 130
-
-
-@pytest.mark.parametrize("evil", ["\x1b]0;owned\x07", "\x1b[2J", "\x9b2J"])
-def test_what_the_agent_says_cannot_steer_the_terminal(evil: str, daemon: Served) -> None:
-    with on_terminal(daemon, "prompt", "--new", f"echo 'safe{evil}end'") as terminal:
-        assert terminal.finish() == 0
-        assert "end" in terminal.shown
-        assert evil not in terminal.shown
 
 
 def test_without_a_terminal_the_words_are_left_as_they_are(daemon: Served) -> None:

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from tests.support.clients import EACH_DIALECT, Connected, script, seated
 
-from turnwire.client import Steered, Turn, TurnResult
+from turnwire.client import Steered, TurnResult
 from turnwire.errors import (
     IdempotencyConflict,
     LocalProtocolError,
@@ -223,45 +223,6 @@ async def test_no_time_passes_in_telling_that_a_turn_ended() -> None:
         result = await turn
         assert (result.ending, result.text) == ("settled", "x")
         assert clock.monotonic() == ManualClock().monotonic()
-
-
-async def test_an_interrupting_prompt_goes_next_and_a_steering_one_joins(connected: Connected) -> None:
-    async with connected(options=AgentOptions(steering=True)) as seat:
-        running = seat.session.prompt("gate g")
-        await seat.source.gates.reached("g")
-        joined = seat.session.prompt("go left", when_busy="steer")
-        await joined.accepted
-        seat.source.gates.open("g")
-        assert (await running).stop_reason == "end_turn"
-        assert (await joined).ending == "joined"
-        seat.session.prompt("never")
-        waiting = seat.session.prompt("say 1 later")
-        first = seat.session.prompt("say 1 now", when_busy="interrupt")
-        await first.accepted
-        order: list[str] = []
-
-        async def wait(turn: Turn) -> None:
-            order.append((await turn).text)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(wait, waiting)
-            tasks.start_soon(wait, first)
-        assert order == ["now", "later"]
-
-
-async def test_a_repeated_idle_of_a_v2_agent_ends_nothing(connected: Connected) -> None:
-    async with connected("v2", AgentOptions(repeat_idle=3)) as seat:
-        texts = [(await seat.session.prompt(f"say 1 {number}")).text for number in range(5)]
-        assert texts == ["0", "1", "2", "3", "4"]
-
-
-async def test_a_prompt_is_in_the_transcript_once_though_the_agent_repeats_it(connected: Connected) -> None:
-    async with connected("v2") as seat:
-        await seat.session.prompt("hello")
-        view = await seat.session.view()
-        users = [item for item in view.items if getattr(item, "role", None) == "user"]
-        assert len(users) == 1
-        assert [record.state for record in view.turns.values()] == ["ended"]
 
 
 async def test_a_closed_session_cancels_what_runs_and_takes_no_more(connected: Connected) -> None:

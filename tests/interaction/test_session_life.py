@@ -10,14 +10,11 @@ from typing import TypeAlias
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.driving import World, check_ends, events_of, of, open_world, prompt, stored, texts
+from tests.support.driving import World, check_ends, events_of, of, prompt, stored, texts
 
-from turnwire.errors import LimitExceeded, SessionNotFound, TurnwireError
 from turnwire.ids import PromptId, SessionId
 from turnwire.limits import Limits
-from turnwire.log import MemoryEventLog
 from turnwire.log.base import Position
-from turnwire.runtime.node import Fork
 from turnwire.session import events as ev
 from turnwire.session.codec import decode, encode_state
 from turnwire.session.evolve import fold
@@ -40,58 +37,7 @@ TINY = Limits(ring_events=16, page_events=16)
 # -- ids that an agent gives twice ---------------------------------------------------------------------------
 
 
-async def test_an_agent_that_counts_anew_in_each_life_mixes_up_no_sessions(world: OpenWorld) -> None:
-    async with world() as w:
-        await w.prompt("say 1 one")
-        await w.end()
-        await w.source.cut()
-        await w.until_kind(ev.AgentExited)
-        other = await w.node.create("/work", session_id=SessionId("s2"))
-        assert (await w.until_kind(ev.AgentStarted, other)).agent_session_id == "session-1"
-        await w.prompt("say 1 two", "p2")
-        await w.end("p2")
-        await w.node.submit(other, prompt("say 1 other", "p3"))
-        await w.end("p3", other)
-        assert texts(await w.events()) == ["one", "two"]
-        assert texts(await events_of(w.log, other)) == ["other"]
-        assert [each.how for each in of(await w.events(), ev.AgentStarted)] == ["new", "lost"]
-        await w.source.cut()
-        for session_id in (S1, other):
-            await w.until_kind(ev.AgentExited, session_id)
-
-
 # -- forks ---------------------------------------------------------------------------------------------------
-
-
-async def test_a_fork_goes_on_at_the_same_agent_in_a_log_of_its_own(world: OpenWorld) -> None:
-    async with world() as w:
-        await w.prompt("say 1 first")
-        await w.end()
-        fork = await w.node.create("/work", session_id=SessionId("s2"), fork=Fork(S1))
-        started = await w.until_kind(ev.AgentStarted, fork)
-        assert started.how == "fork"
-        await w.node.submit(fork, prompt("say 1 second", "p2"))
-        await w.end("p2", fork)
-        events = await events_of(w.log, fork)
-        assert of(events, ev.SessionCreated)[0].fork_of == S1
-        assert texts(events) == ["second"]
-        assert texts(await w.events()) == ["first"]
-        assert w.source.started == 1
-
-
-async def test_what_no_agent_has_had_cannot_be_forked(world: OpenWorld) -> None:
-    async with world() as w:
-        await w.log.create(SessionId("empty"))
-        with pytest.raises(TurnwireError):
-            await w.node.create("/work", fork=Fork(SessionId("empty")))
-        with pytest.raises(SessionNotFound):
-            await w.node.create("/work", fork=Fork(SessionId("nobody")))
-
-
-async def test_more_sessions_than_the_limit_are_refused() -> None:
-    async with open_world(MemoryEventLog(), limits=Limits(loaded_sessions=1)) as w:
-        with pytest.raises(LimitExceeded):
-            await w.node.create("/work")
 
 
 # -- before the first prompt ---------------------------------------------------------------------------------
@@ -121,15 +67,6 @@ async def test_early_words_and_an_early_prompt_do_not_disturb_each_other(world: 
     early = [text for text in texts(events) if text != "answer"]
     assert early == ["before", "before", "inside", "inside", "after", "after"]
     assert texts(events, "p1").count("answer") == 1
-
-
-async def test_an_agent_that_waits_for_ready_loses_no_word_in_any_session() -> None:
-    async with open_world(MemoryEventLog(), "v1plus", EARLY) as w:
-        for name in ("s1", "s2"):
-            if name == "s2":
-                await w.create(name)
-            await w.until_update("usage_update")
-            assert texts(await w.events()) == ["before", "before", "inside", "inside", "after", "after"]
 
 
 # -- floods --------------------------------------------------------------------------------------------------

@@ -9,18 +9,15 @@ from typing import NamedTuple, cast
 import anyio
 import pytest
 from tests.support.agents import HandSource
-from tests.support.driving import World, check_ends, events_of, of, open_world, prompt, texts
+from tests.support.driving import check_ends, events_of, prompt, texts
 from tests.support.postgres import PostgresServer, schema_of
 
 from turnwire.clock import SystemClock
-from turnwire.errors import NotOwner, SessionExists
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.log.owners import NodeIdentity
 from turnwire.log.postgres import PostgresEventLog, open_postgres_log
-from turnwire.runtime.draining import drain
 from turnwire.runtime.node import open_node
-from turnwire.session import events as ev
 from turnwire.wire.jsonrpc import Request
 from turnwire_testing.patience import WAIT_S
 
@@ -59,85 +56,10 @@ def shared(postgres: PostgresServer) -> Shared:
     return Shared(postgres, postgres.new_log())
 
 
-@asynccontextmanager
-async def member(log: PostgresEventLog, *, created: bool = False) -> AsyncGenerator[World]:
-    """Run a node. Its end is a crash as long as its log stays open."""
-    async with open_world(log, limits=QUICK, created=created, owners=log.owners) as world:
-        world.session_id = S1
-        await world.node.recovered()
-        yield world
-
-
 async def reached(is_so: Callable[[], Awaitable[bool]]) -> None:
     with anyio.fail_after(WAIT_S):
         while not await is_so():
             await SystemClock().sleep(0.01)
-
-
-async def leave_open(log: PostgresEventLog, *waiting: str) -> None:
-    async with member(log, created=True) as world:
-        for number, text in enumerate(("never", *waiting), 1):
-            await world.prompt(text, f"p{number}")
-        await world.until_kind(ev.PromptSent)
-
-
-async def test_a_session_has_one_node_and_its_turn_goes_on_at_another_when_that_one_is_lost(
-    shared: Shared,
-) -> None:
-    async with shared.life("a") as a, shared.life("b") as b, member(b) as there:
-        await leave_open(a, "hello")
-        with pytest.raises(NotOwner) as refused:
-            await there.prompt("hello", "p3")
-        assert refused.value.context["owner"] == a.owners.life
-        with pytest.raises(SessionExists):
-            await there.create("s1")
-        shared.bury(a)
-        await there.node.inherit(a.owners.life)
-        await there.prompt("hello", "p3")
-        assert isinstance(await there.end("p2"), ev.TurnCompleted)
-        assert isinstance(await there.end("p3"), ev.TurnCompleted)
-        events = await there.events()
-    assert [(each.prompt_id, each.code) for each in of(events, ev.TurnFailed)] == [("p1", "node_lost")]
-    check_ends(events)
-
-
-async def test_a_node_that_comes_back_ends_its_own_turns_and_lets_its_queue_go(shared: Shared) -> None:
-    async with shared.life("a", folder="f") as a:
-        await leave_open(a, "hello")
-        async with shared.life("a", folder="f") as again, member(again) as world:
-            assert isinstance(await world.end("p2"), ev.TurnCompleted)
-            events = await world.events()
-    assert [each.code for each in of(events, ev.TurnFailed)] == ["daemon_restarted"]
-    check_ends(events)
-
-
-async def test_a_trustee_holds_the_queue_and_the_place_lets_it_go(shared: Shared) -> None:
-    async with shared.life("a", "one") as a, shared.life("b", "two") as b:
-        await leave_open(a, "hello")
-        shared.bury(a)
-        async with member(b) as trustee:
-            events = await trustee.events()
-            assert [each.code for each in of(events, ev.TurnFailed)] == ["node_lost"]
-            assert [each.reason for each in of(events, ev.QueueHeld)] == ["place_gone"]
-            assert shared.owner() == "0"
-            async with shared.life("c", "one") as c, member(c) as world:
-                assert isinstance(await world.end("p2"), ev.TurnCompleted)
-                check_ends(await world.events())
-
-
-async def test_a_drain_lets_the_next_node_go_on(shared: Shared) -> None:
-    async with shared.life("a") as a, shared.life("b") as b, member(a, created=True) as here, member(b) as there:
-        await here.prompt("gate go", "p1")
-        await here.prompt("hello", "p2")
-        await here.until_kind(ev.PromptSent)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(drain, here.node, here.clock, 30.0)
-            await here.until_kind(ev.QueueHeld)
-            await here.cancel()
-        assert shared.owner() == "0"
-        await there.node.adopt()
-        assert isinstance(await there.end("p2"), ev.TurnCompleted)
-        check_ends(await there.events())
 
 
 async def test_a_session_that_was_taken_ends_here_and_what_its_agent_says_is_in_no_log(shared: Shared) -> None:

@@ -13,7 +13,7 @@ from tests.support.daemons import running_daemon
 from tests.support.driving import check_ends
 
 import turnwire
-from turnwire.errors import AuthRequired, RemoteProtocolError
+from turnwire.errors import AuthRequired
 from turnwire.session import events as ev
 from turnwire_testing.patience import WAIT_S
 
@@ -40,16 +40,6 @@ async def test_a_turn_without_a_login_says_which_ways_there_are_and_works_after_
         assert await talk.said("echo hello") == "hello"
         assert host.source.tries == 1, "the login is worth something only where it was made"
         check_ends(await talk.events())
-
-
-@pytest.mark.parametrize("profile", ["v1", "v2"])
-async def test_a_login_that_the_agent_refuses_raises_and_changes_nothing(profile: str) -> None:
-    async with hosted(scripted("--profile", profile, "--auth-required")) as host:
-        talk = await host.talk(opened=False)
-        with pytest.raises(RemoteProtocolError) as refused:
-            await host.node.agents.authenticate("magic", session_id=talk.session_id)
-        assert refused.value.context["jsonrpc"] == -32602
-        agent_error(await talk.turn("echo hello"))
 
 
 async def test_a_login_serves_every_session_of_the_agent() -> None:

@@ -79,27 +79,10 @@ async def test_the_sdk_raises_the_words_of_the_agent(agent: list[str]) -> None:
             assert known == {"exit_code": 7, "signal": None, "stderr_tail": TAIL}
 
 
-async def test_the_sdk_of_a_daemon_raises_the_same(tmp_path: Path) -> None:
-    async with running_daemon(tmp_path / "d", agent=DEAD) as running:
-        with anyio.fail_after(WAIT_S):
-            async with turnwire.connect(running.url, token=running.token) as client:
-                with pytest.raises(AgentLaunchFailed) as caught:
-                    await client.new_session(tmp_path)
-        assert str(caught.value) == WORDS
-        assert (caught.value.context["exit_code"], caught.value.context["stderr_tail"]) == (7, TAIL)
-
-
 def test_a_prompt_on_the_command_line_tells_the_words_of_the_agent(tmp_path: Path) -> None:
     shown = run("prompt", "hi", "--", *DEAD, home=tmp_path)
     assert shown.code == 69
     assert WORDS in shown.err
-
-
-def test_the_doctor_tells_the_words_of_the_agent(tmp_path: Path) -> None:
-    shown = run("doctor", "--json", "--port", "0", "--", *DEAD, home=tmp_path)
-    [agent] = [each for each in shown.lines if each["name"] == "agent"]
-    assert (shown.code, agent["level"]) == (1, "fail")
-    assert WORDS in agent["words"]
 
 
 async def test_the_log_of_the_daemon_has_the_words_of_the_agent_once(
@@ -237,12 +220,6 @@ async def test_what_it_prints_to_standard_error_is_better(tmp_path: Path) -> Non
             "the agent ended with exit code 2: no licence",
             "no licence\n",
         )
-
-
-def test_a_prompt_to_such_a_command_says_it(tmp_path: Path) -> None:
-    ran = run("prompt", "hello", "--", "sh", "-c", USAGE, home=tmp_path)
-    assert ran.code != 0
-    assert "acp: no such option" in ran.err
 
 
 async def test_secrets_on_its_output_are_blotted_also_where_a_line_is_cut() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import time
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from tests.patience import SOON_S
 from tests.process.hosted import LOADS, RESUMES, hosted, how, plain, scripted, words
@@ -17,7 +15,6 @@ from tests.support.driving import check_ends, of
 
 from turnwire.limits import Limits
 from turnwire.session import events as ev
-from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -79,21 +76,6 @@ async def test_an_agent_that_dies_while_nobody_prompts_is_recorded_and_replaced(
         assert host.source.tries == 1, "nothing is started until somebody asks"
         assert await talk.said("hello") == "heard hello"
         assert host.source.tries == 2
-
-
-async def test_an_agent_that_dies_instead_of_opening_the_session_says_how() -> None:
-    async with hosted(plain(dies_at=["session/new"])) as host:
-        talk = await host.talk(opened=False)
-        ended = failed(await talk.turn("hello"))
-        assert (ended.code, ended.exit_code, ended.stderr_tail) == ("agent_exited", 7, "it was too much for me\n")
-
-
-async def test_an_agent_that_dies_in_the_handshake_says_how() -> None:
-    async with hosted(plain(initialize={})) as host:
-        talk = await host.talk(opened=False)
-        ended = failed(await talk.turn("hello"))
-        assert (ended.code, ended.exit_code) == ("agent_launch_failed", 7)
-        assert ended.stderr_tail == "it was too much for me\n"
 
 
 # -- the memory of a session ---------------------------------------------------------------------------------
@@ -185,15 +167,6 @@ async def test_an_agent_that_lost_the_session_gets_a_new_one_and_the_log_says_so
     assert all("there is no such session" in each.getMessage() for each in warned)
 
 
-async def test_a_v2_agent_is_resumed() -> None:
-    async with hosted(scripted("--profile", "v2", "--history", "/dev/null")) as host:
-        talk = await host.talk()
-        failed(await talk.turn("exit 1"))
-        assert await talk.said("echo again") == "again"
-        assert await how(talk) == ["new", "resume"]
-        check_ends(await talk.events())
-
-
 # -- restart loops -------------------------------------------------------------------------------------------
 
 
@@ -219,78 +192,7 @@ async def test_an_agent_that_dies_again_and_again_is_not_started_for_a_while() -
         check_ends(await talk.events())
 
 
-async def test_an_agent_that_lived_long_enough_begins_a_new_count() -> None:
-    limits = Limits(breaker_failures=1, agent_young_s=5.0)
-    async with hosted(plain(), limits=limits) as host:
-        talk = await host.talk()
-        failed(await talk.turn("die"))
-        assert await talk.said("hello") == "heard hello"
-        host.clock.advance(5.0)
-        for _ in range(3):
-            assert failed(await talk.turn("die")).code == "agent_exited"
-        assert failed(await talk.turn("hello")).code == "agent_unavailable"
-
-
-async def test_a_command_that_is_not_there_is_reported_once_and_not_tried_for_every_prompt(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async with hosted(["/nowhere/agent"], limits=Limits(breaker_first_s=1.0)) as host:
-        talk = await host.talk(opened=False)
-        with anyio.fail_after(WAIT_S):
-            while not host.source.failures:
-                await anyio.lowlevel.checkpoint()
-        await quiet()
-        host.clock.advance(1.0)
-        first = failed(await talk.turn("hello"))
-        assert first.code == "agent_launch_failed"
-        assert "program was not found" in first.message
-        for _ in range(3):
-            again = failed(await talk.turn("hello"))
-            assert again.code == "agent_unavailable"
-            assert "program was not found" in again.message
-        assert host.source.tries == 2
-        host.clock.advance(2.0)
-        assert failed(await talk.turn("hello")).code == "agent_launch_failed"
-        assert host.source.tries == 3
-        check_ends(await talk.events())
-    logged = [each for each in caplog.records if each.name == "turnwire.hosting.agent_pool"]
-    assert [each.levelno for each in logged] == [logging.ERROR]
-
-
 # -- the handshake -------------------------------------------------------------------------------------------
-
-
-V2: dict[str, Any] = {
-    "result": {"protocolVersion": 2, "info": {"name": "n", "version": "1"}, "capabilities": {"session": {}}}
-}
-V1: dict[str, Any] = {"result": {"protocolVersion": 1, "agentCapabilities": {}}}
-NO: dict[str, Any] = {"error": {"code": -32602, "message": "unknown version"}}
-
-
-@pytest.mark.parametrize(
-    ("answers", "version", "turn_end"),
-    [
-        ({"2": V2}, 2, "idle"),
-        ({"2": V1}, 1, "response"),
-        ({"2": NO, "1": V1}, 1, "response"),
-        ({"2": {"result": {"protocolVersion": 2, "agentCapabilities": {}}}}, 1, "response"),
-    ],
-    ids=["v2", "v1", "v1 that refuses 2", "says 2 in the shape of v1"],
-)
-async def test_the_handshake_finds_the_version_that_the_agent_speaks(
-    answers: dict[str, Any], version: int, turn_end: str
-) -> None:
-    async with hosted(plain(initialize=answers)) as host:
-        talk = await host.talk()
-        [started] = of(await talk.events(), ev.AgentStarted)
-        assert (started.protocol_version, started.turn_end) == (version, turn_end)
-
-
-async def test_an_agent_that_refuses_every_version_ends_the_turn_with_the_reason() -> None:
-    async with hosted(plain(initialize={"2": NO, "1": NO})) as host:
-        ended = failed(await (await host.talk(opened=False)).turn("hello"))
-        assert ended.code == "agent_launch_failed"
-        assert ended.message == "the agent refused to initialize: unknown version"
 
 
 async def test_an_agent_that_never_answers_initialize_is_let_go_and_said_so() -> None:

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from msgspec import Raw
 from tests.interop.node_session import WAIT_S, Talk
-from tests.process.hosted import hosted, scripted, words
+from tests.process.hosted import hosted, scripted
 from tests.process.starting import needs_linux, watching
 from tests.support.driving import check_ends
 
@@ -17,8 +17,7 @@ from turnwire.errors import RequestRefused
 from turnwire.hosting.agent_pool import AgentPolicy
 from turnwire.ids import ClientId
 from turnwire.limits import Limits
-from turnwire.session import events as ev
-from turnwire.session.inputs import Cancel, Close
+from turnwire.session.inputs import Close
 from turnwire.wire.jsonrpc import raw
 from turnwire_testing.patience import quiet
 
@@ -70,18 +69,6 @@ async def test_files_and_terminals_are_served_in_the_directory_of_the_session(pr
         check_ends(await talk.events())
 
 
-async def test_what_is_outside_is_refused_in_words_and_the_turn_goes_on(tmp_path: Path) -> None:
-    async with hosted(scripted()) as host:
-        inside, outside = tmp_path / "in", tmp_path / "outside"
-        inside.mkdir()
-        talk = await host.talk(inside)
-        said = await talk.said(f"read /etc/passwd\nwrite {outside} x\nsay 1 ' and on'")
-        assert said.count("refused: -32602 the path is outside the session's directories") == 2
-        assert said.endswith(" and on")
-        assert not outside.exists()
-        assert "-32002 there is no such file" in await talk.said(f"read {inside}/missing")
-
-
 async def test_services_that_are_off_are_not_offered_and_not_done(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("secret")
     asks = (
@@ -105,55 +92,6 @@ async def test_services_that_are_off_are_not_offered_and_not_done(tmp_path: Path
 # -- by an attached client -----------------------------------------------------------------------------------
 
 
-async def test_the_client_that_offered_first_serves_and_then_the_next_and_then_the_daemon(tmp_path: Path) -> None:
-    (tmp_path / "f").write_text("disk")
-    async with hosted(scripted()) as host:
-        talk = await host.talk(tmp_path)
-        read = f"read {tmp_path}/f"
-        async with host.node.agents.offering(talk.session_id, ClientId("ann"), Desk("ann")):
-            async with host.node.agents.offering(talk.session_id, ClientId("bob"), Desk("bob")):
-                assert await talk.said(read) == "ann"
-            assert await talk.said(read) == "ann"
-            assert await talk.said("terminal echo hi") == "hi\n", "what no client offers is the daemon's"
-        assert await talk.said(read) == "disk"
-
-
-@pytest.mark.parametrize("next_one", ["bob", "disk"])
-async def test_a_client_that_leaves_in_the_middle_hands_its_request_on(next_one: str, tmp_path: Path) -> None:
-    (tmp_path / "f").write_text("disk")
-    async with hosted(scripted()) as host, anyio.create_task_group() as tasks:
-        talk = await host.talk(tmp_path)
-        ann = Desk("ann", is_slow=True)
-        attached = anyio.CancelScope()
-
-        async def attend() -> None:
-            with attached:
-                async with host.node.agents.offering(talk.session_id, ClientId("ann"), ann):
-                    await anyio.sleep_forever()
-
-        tasks.start_soon(attend)
-        await quiet()
-        prompt_id = await talk.prompt(f"read {tmp_path}/f")
-        with anyio.fail_after(WAIT_S):
-            await ann.asked.wait()
-        if next_one == "bob":
-            async with host.node.agents.offering(talk.session_id, ClientId("bob"), Desk("bob")):
-                attached.cancel()
-                await talk.end(prompt_id, within_s=2.0)
-        else:
-            attached.cancel()
-            await talk.end(prompt_id, within_s=2.0)
-        assert (await words(talk))[-1] == next_one
-        assert ann.was_stopped
-
-
-async def test_what_a_client_refuses_is_told_to_the_agent_in_its_words(tmp_path: Path) -> None:
-    async with hosted(scripted()) as host:
-        talk = await host.talk(tmp_path)
-        async with host.node.agents.offering(talk.session_id, ClientId("ann"), Desk("")):
-            assert await talk.said(f"read {tmp_path}/f") == "refused: -32602 nothing for you"
-
-
 async def test_an_offer_is_kept_while_nothing_happens_in_the_session(tmp_path: Path) -> None:
     async with hosted(
         scripted("--history", "/dev/null"), limits=Limits(agent_idle_s=100, idle_unload_s=100)
@@ -169,21 +107,6 @@ async def test_an_offer_is_kept_while_nothing_happens_in_the_session(tmp_path: P
 
 
 # -- withdrawn, and cleaned up -------------------------------------------------------------------------------
-
-
-async def test_a_request_that_the_agent_takes_back_is_stopped(tmp_path: Path) -> None:
-    async with hosted(scripted()) as host:
-        talk = await host.talk(tmp_path)
-        ann = Desk("ann", is_slow=True)
-        async with host.node.agents.offering(talk.session_id, ClientId("ann"), ann):
-            prompt_id = await talk.prompt(f"read {tmp_path}/f")
-            with anyio.fail_after(WAIT_S):
-                await ann.asked.wait()
-            await host.node.submit(talk.session_id, Cancel(at=1, prompt_id=prompt_id))
-            ended = await talk.end(prompt_id)
-            assert isinstance(ended, ev.TurnCompleted)
-            assert ended.stop_reason == "cancelled"
-            await until(lambda: ann.was_stopped)
 
 
 async def terminal_pid(talk: Talk, folder: Path) -> int:

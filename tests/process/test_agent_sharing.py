@@ -41,16 +41,6 @@ async def until_recycled(talk: Talk) -> None:
 # -- one for all, or one each --------------------------------------------------------------------------------
 
 
-async def test_one_process_serves_all_sessions_however_many_come_at_once() -> None:
-    async with hosted(plain()) as host:
-        talks = [await host.talk(opened=False) for _ in range(10)]
-        async with anyio.create_task_group() as tasks:
-            for talk in talks:
-                tasks.start_soon(talk.said, "hello")
-        assert host.source.tries == 1
-        assert [await words(talk) for talk in talks] == [["heard hello"]] * 10
-
-
 @pytest.mark.guarantee("G3")
 async def test_fifty_sessions_of_one_process_have_each_its_own_turns_and_ends() -> None:
     async with hosted(scripted()) as host:
@@ -95,23 +85,6 @@ async def test_with_a_process_each_a_death_is_one_session_s_own() -> None:
         assert await first.said("hello") == "heard hello"
 
 
-async def test_no_more_processes_run_than_the_limit_also_when_all_are_wanted_at_once() -> None:
-    async with hosted(plain(), policy=SESSION, limits=Limits(agent_processes=2)) as host:
-        talks = [await host.talk(opened=False) for _ in range(5)]
-        ends: list[object] = []
-
-        async def turn(talk: Talk) -> None:
-            ends.append(await talk.turn("hello"))
-
-        async with anyio.create_task_group() as tasks:
-            for talk in talks:
-                tasks.start_soon(turn, talk)
-        refused = [each for each in ends if isinstance(each, ev.TurnFailed)]
-        assert (len(ends), len(refused), host.source.tries) == (5, 3, 2)
-        assert {each.code for each in refused} == {"agent_launch_failed"}
-        assert "too many agents run" in refused[0].message
-
-
 @pytest.mark.guarantee("G14")
 async def test_an_agent_of_its_own_goes_with_its_session_and_makes_room() -> None:
     async with hosted(plain(), policy=SESSION, limits=Limits(agent_processes=1)) as host:
@@ -133,14 +106,6 @@ async def test_a_session_that_is_deleted_while_its_agent_starts_leaves_no_proces
             while not host.source.processes:
                 await anyio.lowlevel.checkpoint()
             await host.source.newest.exited()
-
-
-async def test_a_shared_agent_stays_when_one_of_its_sessions_is_closed() -> None:
-    async with hosted(plain()) as host:
-        first, second = await host.talk(), await host.talk()
-        await host.node.submit(first.session_id, Close(at=1))
-        assert await second.said("hello") == "heard hello"
-        assert len(host.source.alive) == 1
 
 
 # -- idle agents ---------------------------------------------------------------------------------------------

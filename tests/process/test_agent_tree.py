@@ -11,12 +11,11 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.interop.node_session import WAIT_S, Talk
-from tests.process.hosted import SESSION, hosted, scripted
+from tests.process.hosted import hosted, scripted
 from tests.process.starting import Watched, needs_linux, parent_of, watching
 
 from turnwire.hosting.process import AgentProcess
 from turnwire.limits import Limits
-from turnwire.session.inputs import Close
 
 pytestmark = [pytest.mark.anyio, needs_linux, pytest.mark.guarantee("G14")]
 
@@ -36,16 +35,6 @@ async def watch_tree(process: AgentProcess, talk: Talk, watched: Watched) -> Non
     pids = {parent_of(process.pid), process.pid, child_of(process.pid), grandchild}
     assert len(pids) == 4
     watched.add(*pids)
-
-
-async def test_the_tree_goes_with_a_session_that_has_an_agent_of_its_own() -> None:
-    async with hosted(wrapped(scripted()), policy=SESSION) as host:
-        closed, other = await host.talk(), await host.talk()
-        with watching() as tree:
-            await watch_tree(host.source.processes[0], closed, tree)
-            await host.node.submit(closed.session_id, Close(at=1))
-            await tree.gone()
-        assert await other.said("echo hello") == "hello"
 
 
 @pytest.mark.parametrize("deaf", [False, True])
@@ -73,17 +62,6 @@ async def test_the_tree_goes_at_once_when_the_node_is_lost() -> None:
             host.node.lose()
             await tree.gone()
         assert (await host.node.log.head(talk.session_id)).head == before
-
-
-@pytest.mark.parametrize("end", ["exit 1", "signal SIGKILL"])
-async def test_the_tree_goes_when_the_agent_dies(end: str) -> None:
-    async with hosted(wrapped(scripted())) as host:
-        talk = await host.talk()
-        with watching() as tree:
-            await watch_tree(host.source.newest, talk, tree)
-            await talk.turn(end)
-            await tree.gone()
-        assert await talk.said("echo again") == "again"
 
 
 DAEMON = """

@@ -23,7 +23,6 @@ from turnwire.errors import LinkBroken
 from turnwire.hosting.stdio import StdioLink
 from turnwire_testing import BareClient
 from turnwire_testing.patience import WAIT_S
-from turnwire_testing.scripted.actions import GARBAGE
 from turnwire_testing.scripted.client import prompt_params
 
 pytestmark = pytest.mark.anyio
@@ -111,41 +110,6 @@ async def test_a_signal_ends_it_by_that_signal(name: str) -> None:
         assert await agent.returncode() == -signal.Signals[name]
 
 
-async def test_an_ignored_signal_does_not_end_it() -> None:
-    async with running() as agent:
-        await agent.client.prompt(agent.session_id, "ignore-signal SIGTERM\nignore-signal NONSENSE")
-        assert "there is no signal 'NONSENSE'" in agent.client.text()
-        agent.process.terminate()
-        assert (await agent.client.call("_echo", {"a": 1}))["result"] == {"a": 1}
-
-
-async def test_stderr_is_written() -> None:
-    async with running() as agent:
-        await agent.client.prompt(agent.session_id, "stderr something is wrong")
-        await agent.link.aclose()
-        await agent.returncode()
-        assert agent.process.stderr is not None
-        assert agent.process.stderr.read() == b"something is wrong\n"
-
-
-async def test_garbage_comes_as_lines_and_the_turn_goes_on() -> None:
-    async with running() as agent:
-        end = await agent.client.prompt(agent.session_id, "garbage\nsay 1 sound")
-        assert end["result"] == {"stopReason": "end_turn"}
-        assert set(agent.client.noise) < set(GARBAGE)
-        assert agent.client.text() == "sound"
-
-
-async def test_a_line_of_60_megabytes_arrives_whole() -> None:
-    async with running() as agent:
-        await agent.start("bigline 60000000")
-        longest = 0
-        with fail_after(WAIT_S):
-            while longest < 60_000_000:
-                longest = max(len(line) for line in await agent.link.receive())
-        assert longest == 60_000_000
-
-
 async def test_a_flood_arrives_complete_and_does_not_grow_the_agent() -> None:
     async with running() as agent:
         before = peak_memory(agent.process.pid)
@@ -157,15 +121,6 @@ async def test_a_flood_arrives_complete_and_does_not_grow_the_agent() -> None:
         await agent.client.until(lambda frame: frame.get("id") == request_id and "result" in frame)
         numbers = [int(each["content"]["text"].split()[0]) for each in agent.client.updates()]
         assert numbers == list(range(20_000))
-
-
-async def test_a_flood_hears_a_cancel() -> None:
-    async with running() as agent:
-        request_id = await agent.start("flood 100000000")
-        await agent.client.update("agent_message_chunk")
-        await agent.client.notify("session/cancel", {"sessionId": agent.session_id})
-        end = await agent.client.until(lambda frame: frame.get("id") == request_id and "result" in frame)
-        assert end["result"] == {"stopReason": "cancelled"}
 
 
 @pytest.mark.parametrize("pipes", ["held", "closed"])
@@ -196,29 +151,12 @@ async def test_a_gate_opens_when_its_file_appears(tmp_path: Path) -> None:
         assert agent.client.text() == "through"
 
 
-def test_a_file_as_standard_input_is_read_to_its_end(tmp_path: Path) -> None:
-    path = tmp_path / "input"
-    path.write_bytes(INITIALIZE)
-    with path.open("rb") as stdin:
-        done = subprocess.run(AGENT, stdin=stdin, capture_output=True, timeout=20, check=True)
-    assert done.stdout.startswith(b'{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1,')
-    assert done.stderr == b""
-
-
 def test_a_client_that_does_not_read_ends_it_without_a_traceback() -> None:
     with subprocess.Popen(AGENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.close()
         _, complaint = process.communicate(INITIALIZE, timeout=WAIT_S)
         assert (process.returncode, complaint) == (0, b"")
-
-
-def test_a_wrong_script_is_refused_with_an_exit_code(tmp_path: Path) -> None:
-    path = tmp_path / "wrong.script"
-    path.write_text("nonsense\n", encoding="utf-8")
-    done = subprocess.run([*AGENT, "--script", str(path)], capture_output=True, timeout=20, check=False)
-    assert done.returncode == 78
-    assert b"there is no command 'nonsense'" in done.stderr
 
 
 def peak_memory(pid: int) -> int:

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -137,70 +132,3 @@ async def test_a_release_that_is_cancelled_still_releases(tmp_path: Path) -> Non
                 await ask(workspace, "terminal/release", terminalId=terminal)
             assert (await refused(workspace, "terminal/output", terminalId=terminal)).reason == "unknown_terminal"
             await tree.gone()
-
-
-async def test_a_terminal_ends_when_its_guard_is_killed(tmp_path: Path) -> None:
-    async with workspace_in(tmp_path, limits=PATIENT) as workspace:
-        terminal = await create(workspace, "sh", "-c", "sleep 600 & echo $$ $!; wait")
-        [line] = await lines_of(workspace, terminal, 1)
-        pids = [int(each) for each in line.split()]
-        guard = parent_of(pids[0])
-        with watching(guard, *pids) as tree:
-            os.kill(guard, signal.SIGKILL)
-            # Its exit status was not observed.
-            assert await exit_of(workspace, terminal) == {}
-            await tree.gone()
-
-
-DAEMON = """
-import sys, anyio, msgspec
-from turnwire.hosting.services import Workspace
-from turnwire.wire.jsonrpc import raw
-
-async def main():
-    workspace = Workspace(sys.argv[1])
-    async def ask(method, **params):
-        return msgspec.json.decode(await workspace.serve(method, raw({"sessionId": "s", **params})))
-    terminal = (await ask("terminal/create", command=sys.argv[2], args=sys.argv[3:]))["terminalId"]
-    while (text := (await ask("terminal/output", terminalId=terminal))["output"]).count("\\n") < 2:
-        await anyio.lowlevel.checkpoint()
-    print(text, end="", flush=True)
-    await anyio.sleep_forever()
-
-anyio.run(main)
-"""
-
-
-@contextmanager
-def daemon_in(cwd: Path, command: list[str]) -> Generator[subprocess.Popen[bytes]]:
-    """Run a process that serves one terminal, and forwards its command's output."""
-    with subprocess.Popen(
-        [sys.executable, "-c", DAEMON, str(cwd), *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as daemon:
-        try:
-            yield daemon
-        finally:
-            daemon.kill()
-
-
-async def test_nothing_is_left_when_the_daemon_is_killed(tmp_path: Path) -> None:
-    with daemon_in(tmp_path, python(STAYS)) as daemon:
-        assert daemon.stdout is not None
-        read = daemon.stdout.readline
-        with anyio.fail_after(3 * WAIT_S):
-            pids = [int(await anyio.to_thread.run_sync(read)) for _ in range(2)]
-        with watching(parent_of(pids[0]), *pids) as tree:
-            daemon.kill()
-            await tree.gone()
-
-
-async def test_a_guard_that_does_not_answer_does_not_keep_the_command_alive(tmp_path: Path) -> None:
-    async with workspace_in(tmp_path, limits=Limits(launch_s=30.0, stop_kill_s=0.05)) as workspace:
-        terminal = await create(workspace, "sh", "-c", "echo $$; exec sleep 600")
-        pid = int((await lines_of(workspace, terminal, 1))[0])
-        guard = parent_of(pid)
-        with watching(pid, guard) as tree:
-            os.kill(guard, signal.SIGSTOP)
-            assert await ask(workspace, "terminal/kill", terminalId=terminal) == {}
-            await tree.gone()
-        assert await exit_of(workspace, terminal) == {}, "the guard was killed too, so nobody saw it end"

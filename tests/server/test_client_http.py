@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from tests.support.certificates import self_signed
@@ -16,17 +15,15 @@ from tests.support.daemons import SCRIPTED, TOKEN, Running, running_daemon
 from tests.support.played import serving
 
 import turnwire
-from turnwire.client import DaemonClient, Session, Update, blocking
+from turnwire.client import DaemonClient, blocking
 from turnwire.errors import (
     ClientClosed,
     ConfigError,
     DaemonUnreachable,
-    Forbidden,
     PermissionNotFound,
     SessionClosed,
     Unauthenticated,
 )
-from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.server.app import create_app
 from turnwire_testing.patience import WAIT_S
@@ -40,12 +37,6 @@ NOBODY = "http://127.0.0.1:9"
 async def daemon(tmp_path: Path) -> AsyncGenerator[Running]:
     async with running_daemon(tmp_path / "data") as running:
         yield running
-
-
-async def token_of(daemon: Running, role: str) -> str:
-    async with daemon.client() as http:
-        answer = await http.post("/tokens", json={"name": f"the {role}", "role": role})
-        return answer.json()["token"]
 
 
 @pytest.mark.guarantee("G13")
@@ -80,15 +71,6 @@ def says_where_a_token_is_from(error: Unauthenticated, url: str, token: str | No
     for each in ("`turnwire token create NAME`", "TURNWIRE_TOKEN", "`token=…`", "--token-file", "cli-token"):
         assert each in said
     assert token is None or token not in said
-
-
-async def test_a_daemon_that_is_not_there_is_told_with_what_to_do() -> None:
-    with anyio.fail_after(WAIT_S):
-        with pytest.raises(DaemonUnreachable, match="turnwire serve"):
-            await turnwire.connect(NOBODY).__aenter__()
-        async with DaemonClient(NOBODY, limits=Limits(request_retry_s=0.1)) as client:
-            with pytest.raises(DaemonUnreachable, match="turnwire serve"):
-                await client.create_session()
 
 
 async def test_a_url_and_a_command_are_told_apart_and_take_different_settings() -> None:
@@ -167,31 +149,6 @@ async def test_the_token_of_the_environment_is_used(daemon: Running, monkeypatch
 # -- many ----------------------------------------------------------------------------------------------------
 
 
-async def test_an_observer_sees_what_the_one_who_prompts_sees_and_may_not_prompt(
-    daemon: Running, tmp_path: Path
-) -> None:
-    token = await token_of(daemon, "observer")
-    with anyio.fail_after(WAIT_S):
-        async with (
-            turnwire.connect(daemon.url, token=daemon.token) as client,
-            turnwire.connect(daemon.url, token=token) as watching,
-        ):
-            session = await client.new_session(tmp_path)
-            watched = await watching.attach(session.session_id)
-            ours: list[tuple[int, str]] = []
-            theirs: list[tuple[int, str]] = []
-            session.on_update(lambda update: ours.append((update.offset, update.text)))
-            watched.on_update(lambda update: theirs.append((update.offset, update.text)))
-            turn = session.prompt("flood 500", request_id="shared")
-            end = await watched.completed("shared")
-            result = await turn
-            assert (end.prompt_id, end.stop_reason, end.text) == (result.prompt_id, "end_turn", result.text)
-            assert theirs == ours
-            assert len(ours) == 500
-            with pytest.raises(Forbidden):
-                await watched.prompt("hello")
-
-
 async def test_an_id_that_two_clients_gave_means_the_turn_of_the_one_who_waits(
     daemon: Running, tmp_path: Path
 ) -> None:
@@ -210,55 +167,6 @@ async def test_an_id_that_two_clients_gave_means_the_turn_of_the_one_who_waits(
             await turn
             await ours.prompt("say 1 again", request_id=7)
             assert [(await each.completed(7)).text for each in (ours, theirs)] == ["again", "theirs"]
-
-
-async def test_a_client_that_did_not_prompt_may_answer_the_question(daemon: Running, tmp_path: Path) -> None:
-    with anyio.fail_after(WAIT_S):
-        async with (
-            turnwire.connect(daemon.url, token=daemon.token) as one,
-            turnwire.connect(daemon.url, token=daemon.token) as two,
-        ):
-            session = await one.new_session(tmp_path)
-            other = await two.attach(session.session_id)
-            other.on_permission(lambda question: question.options[0].option_id)
-            assert (await session.prompt("ask t1 allow,deny")).text == "selected allow"
-            assert other.handler_errors == {}
-
-
-@pytest.mark.guarantee("G12")
-async def test_fifty_sessions_at_once_each_hear_their_own(daemon: Running, tmp_path: Path) -> None:
-    heard: dict[int, list[str]] = {}
-
-    async def use(session: Session, number: int) -> None:
-        texts = heard[number] = []
-
-        @session.on_update
-        async def hear(update: Update) -> None:
-            await anyio.lowlevel.checkpoint()
-            texts.append(update.text)
-
-        await session.prompt(f"say 20 {number}")
-        assert texts == [str(number)] * 20
-
-    with anyio.fail_after(WAIT_S):
-        async with turnwire.connect(daemon.url, token=daemon.token) as client:
-            sessions = [await client.new_session(tmp_path) for _ in range(50)]
-            async with anyio.create_task_group() as tasks:
-                for number, session in enumerate(sessions):
-                    tasks.start_soon(use, session, number)
-            assert len(heard) == 50
-            assert sorted(await client.sessions()) == sorted(session.session_id for session in sessions)
-
-
-async def test_leaving_a_client_leaves_the_turn_running(daemon: Running, tmp_path: Path) -> None:
-    with anyio.fail_after(WAIT_S):
-        async with turnwire.connect(daemon.url, token=daemon.token) as client:
-            session = await client.new_session(tmp_path)
-            turn = session.prompt("never")
-            prompt_id = (await turn.accepted).prompt_id
-        async with DaemonClient(daemon.url, daemon.token) as plain_one:
-            assert (await plain_one.turn(session.session_id, prompt_id)).state == "running"
-            await plain_one.cancel(session.session_id, prompt_id)
 
 
 async def test_a_session_that_is_closed_already_can_be_looked_at_and_ends_whoever_follows_it(

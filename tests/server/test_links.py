@@ -50,22 +50,6 @@ async def test_the_file_that_a_browser_is_started_with_logs_it_in(
         assert (await told.json())["caller"]["role"] == "owner"
 
 
-async def test_a_share_link_lets_a_browser_read_its_session_and_no_more(browser: Browser, tmp_path: Path) -> None:
-    async with opened(browser, tmp_path) as (running, page), running.client() as owner:
-        session_id = (await owner.post("/session")).json()["sessionId"]
-        await page.goto((await owner.post(f"/session/{session_id}/share")).json()["url"])
-        await page.wait_for_url(f"{running.url}/")
-        # Requested outside of the page, with its cookies: a rejection would be an error on its console.
-        key = await page_key(page)
-        own = {"Origin": running.url} | key
-        answers = [
-            await page.request.get(f"{running.url}/session/{session_id}", headers=key),
-            await page.request.post(f"{running.url}/session/{session_id}/cancel", headers=own),
-            await page.request.get(f"{running.url}/tokens", headers=key),
-        ]
-        assert [each.status for each in answers] == [200, 403, 403]
-
-
 async def test_another_server_of_the_host_gets_half_a_login_and_can_do_nothing_with_it(
     browser: Browser, tmp_path: Path
 ) -> None:

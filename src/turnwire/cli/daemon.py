@@ -46,8 +46,8 @@ from turnwire.limits import Limits
 from turnwire.log.address import password_of
 from turnwire.runtime.node import Node
 from turnwire.server.access.login import link_of
-from turnwire.server.access.tokens import Role
 from turnwire.server.access.origins import check_bind, is_loopback, is_wildcard
+from turnwire.server.access.tokens import Role
 from turnwire.server.app import create_app, create_routes
 from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.listener import Tls, check_tls, listen, open_listener, run

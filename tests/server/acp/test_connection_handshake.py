@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.acp import DIALECTS, MARKED, V1, V2, Client, acp_daemon, connected
+from tests.support.acp import DIALECTS, V1, V2, Client, acp_daemon, connected
 
 from turnwire.hosting.source import ProcessSource
-from turnwire_testing import AgentOptions, Profile
+from turnwire_testing import AgentOptions
 
 pytestmark = pytest.mark.anyio
 
@@ -22,45 +22,9 @@ async def test_requests_before_initialize_are_refused(method: str) -> None:
         assert not client.connection.is_initialized
 
 
-@pytest.mark.parametrize(("asked", "speaks"), [(1, 1), (2, 2), (7, 2)])
-async def test_the_highest_common_version_is_spoken(asked: int, speaks: int) -> None:
-    async with acp_daemon() as place, connected(place, {**V2, "protocolVersion": asked}) as client:
-        assert client.version == speaks
-
-
-async def test_without_a_common_version_the_client_hears_which_there_are() -> None:
-    async with acp_daemon() as place:
-        client = Client(place)
-        client.read()
-        error = await client.fails("initialize", **{**V1, "protocolVersion": 0})
-        assert error["code"] == -32022
-        assert error["data"]["requested"] == 0
-        assert not client.connection.is_initialized
-
-
 async def test_an_operator_may_hold_clients_to_v1() -> None:
     async with acp_daemon(protocol=1) as place, connected(place, V2) as client:
         assert client.version == 1
-
-
-@pytest.mark.parametrize("profile", ["v1", "v1plus", "v2"])
-async def test_v1_clients_are_offered_the_agents_capabilities_and_ours(profile: Profile) -> None:
-    async with acp_daemon(profile) as place:
-        client = Client(place)
-        client.read()
-        offered = (await client.call("initialize", **MARKED))["agentCapabilities"]
-        assert offered["loadSession"] is True
-        assert offered["promptCapabilities"]["image"] is True
-        assert {"list", "resume", "close", "turnComplete", "ready"} <= offered["sessionCapabilities"].keys()
-
-
-async def test_what_is_switched_off_is_not_offered() -> None:
-    async with acp_daemon(turn_complete="off", ready_timeout=0.0) as place:
-        client = Client(place)
-        client.read()
-        answer = await client.call("initialize", **MARKED)
-        assert not {"turnComplete", "ready"} & answer["agentCapabilities"]["sessionCapabilities"].keys()
-        assert "capabilities" not in answer
 
 
 async def test_a_client_is_answered_although_no_agent_can_be_had() -> None:

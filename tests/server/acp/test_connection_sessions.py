@@ -9,8 +9,6 @@ import anyio
 import pytest
 from tests.support.acp import DIALECTS, MARKED, V1, V2, Client, Json, acp_daemon, connected, said
 
-from turnwire.ids import SessionId
-from turnwire.server.access.tokens import Identity, Role
 from turnwire_testing import AgentOptions, ManualClock, Profile
 from turnwire_testing.patience import WAIT_S, quiet
 
@@ -243,28 +241,6 @@ async def test_a_fork_goes_on_from_another_session(profile: Profile) -> None:
         assert "result" in await client.answer(await client.prompt(fork, "say 1 forked"))
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("dialect", ["v1", "v2"])
-async def test_modes_and_options_are_set_in_either_version(profile: Profile, dialect: str) -> None:
-    async with acp_daemon(profile) as place, connected(place, DIALECTS[dialect]) as client:
-        session_id = await client.new()
-        if client.version == 1:
-            assert await client.call("session/set_mode", sessionId=session_id, modeId="code") == {}
-            error = await client.fails("session/set_mode", sessionId=session_id, modeId="none")
-            assert error["code"] == -32602
-        typed = {"type": "id"} if client.version == 2 else {}
-        result = await client.call(
-            "session/set_config_option", sessionId=session_id, configId="mode", value="code", **typed
-        )
-        key = "configId" if client.version == 2 else "id"
-        chosen = next(each for each in result["configOptions"] if each[key] == "mode")
-        assert chosen["currentValue"] == "code"
-        error = await client.fails(
-            "session/set_config_option", sessionId=session_id, configId="mode", value="none", **typed
-        )
-        assert error["code"] == -32602
-
-
 async def test_a_setting_brings_back_the_agent_of_a_loaded_session() -> None:
     async with acp_daemon() as place, connected(place, V1) as client:
         session_id = await client.new()
@@ -275,43 +251,3 @@ async def test_a_setting_brings_back_the_agent_of_a_loaded_session() -> None:
                 await quiet()
         assert await client.call("session/set_mode", sessionId=session_id, modeId="code") == {}
         assert place.source.started == 2
-
-
-async def test_a_directory_outside_the_roots_is_refused() -> None:
-    async with acp_daemon() as place, connected(place, V1) as client:
-        assert (await client.fails("session/new", cwd="/", mcpServers=[]))["data"]["code"] == "forbidden"
-        error = await client.fails("session/new", cwd=place.cwd, mcpServers=[], additionalDirectories=["/tmp"])
-        assert error["code"] == -32602
-
-
-@pytest.mark.guarantee("G13")
-async def test_an_observer_reads_and_does_nothing_else() -> None:
-    async with acp_daemon() as place, connected(place, V1) as first:
-        session_id = await first.new()
-        async with connected(place, V1, Identity("eve", Role.OBSERVER)) as observer:
-            await observer.open("session/load", session_id)
-            assert (await observer.fails("session/new", cwd=place.cwd, mcpServers=[]))["data"][
-                "code"
-            ] == "forbidden"
-            refused = await observer.answer(await observer.prompt(session_id, "say 1 x"))
-            assert refused["error"]["data"]["code"] == "forbidden"
-            request_id = await first.prompt(session_id, "say 1 x\nnever")
-            await observer.update("agent_message_chunk")
-            await observer.notify("session/cancel", sessionId=session_id)
-            await observer.call("session/list")
-            assert not any(each.get("id") == request_id for each in first.frames)
-
-
-@pytest.mark.guarantee("G13")
-async def test_a_token_for_one_session_sees_no_other() -> None:
-    async with acp_daemon() as place, connected(place, V1) as first:
-        own, other = await first.new(), await first.new()
-        async with connected(place, V1, Identity("kim", Role.CONTROLLER, SessionId(own))) as client:
-            listed = (await client.call("session/list"))["sessions"]
-            assert [each["sessionId"] for each in listed] == [own]
-            error = await client.fails("session/load", sessionId=other, cwd=place.cwd, mcpServers=[])
-            unknown = await client.fails("session/load", sessionId="s_none", cwd=place.cwd, mcpServers=[])
-            assert error["code"] == unknown["code"] == -32002
-            assert not client.connection.may_read(other)
-            await client.open("session/load", own)
-            assert "result" in await client.answer(await client.prompt(own, "say 1 x"))

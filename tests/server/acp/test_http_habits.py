@@ -10,32 +10,17 @@ from tests.server.acp.http_client import (
     EVENTS,
     PATH,
     YES,
-    Client,
-    Stream,
     connect,
     connected,
     initialize,
     is_answer,
     load,
     prompt,
-    request,
     talking,
 )
-from tests.server.reading import ended
-from tests.support.daemons import Running, running_daemon
-
-from turnwire.ids import SessionId
-from turnwire.limits import Limits
+from tests.support.daemons import running_daemon
 
 pytestmark = pytest.mark.anyio
-
-
-async def a_history(running: Running, client: Client, stream: Stream, text: str = "say 2 past") -> str:
-    """Create a session of another client, with one completed turn."""
-    session_id = await client.new(stream)
-    await client.prompt(session_id, text)
-    await ended(running, SessionId(session_id))
-    return session_id
 
 
 @pytest.mark.parametrize("names_session", [False, True])
@@ -61,58 +46,6 @@ async def test_habit_2_a_session_is_loaded_and_resumed_without_its_header(tmp_pa
             async with client.stream(talk.session_id) as stream:
                 asked = await client.prompt(talk.session_id, "say 1 hi")
                 assert (await stream.answer(asked))["result"]["stopReason"] == "end_turn"
-
-
-async def test_habit_3_a_stream_is_open_at_once_before_its_session_is_loaded(tmp_path: Path) -> None:
-    async with talking(tmp_path / "d") as talk:
-        running = talk.client.running
-        session_id = await a_history(running, talk.client, talk.connection)
-        client = await connect(running, talk.client.http)
-        # `stream` waits for the first bytes, and sends nothing before.
-        async with client.stream() as connection, client.stream(session_id) as stream:
-            asked = client.next_id()
-            await client.post(load(session_id, client.cwd, asked), session_id)
-            answer = await connection.next()
-            assert is_answer(answer, asked)
-            heard = [await stream.next() for _ in range(3)]
-            assert [each.text for each in heard[-2:]] == ["past", "past"]
-
-
-@pytest.mark.parametrize("text", ["say 2 past", None])
-async def test_habit_4_a_loaded_session_without_a_stream_is_named_on_the_connections_stream(
-    tmp_path: Path, text: str | None
-) -> None:
-    async with talking(tmp_path / "d") as talk:
-        running = talk.client.running
-        session_id = await (
-            a_history(running, talk.client, talk.connection, text) if text else talk.client.new(talk.connection)
-        )
-        client = await connect(running, talk.client.http)
-        async with client.stream() as connection:
-            asked = client.next_id()
-            await client.post(load(session_id, client.cwd, asked))
-            heard = await connection.until(lambda each: is_answer(each, asked))
-            named = {each.message["params"]["sessionId"] for each in heard[:-1]}
-            assert named == {session_id}
-            assert [each.text for each in heard if each.text] == (["past", "past"] if text else [])
-            async with client.stream(session_id) as stream:
-                prompted = await client.prompt(session_id, "say 2 now")
-                later = await stream.until(lambda each: is_answer(each, prompted))
-        assert [each.text for each in later if each.text] == ["now", "now"]
-
-
-async def test_habit_5_what_a_new_session_says_waits_for_its_stream(tmp_path: Path) -> None:
-    async with talking(tmp_path / "d") as talk:
-        session_id = await talk.client.new(talk.connection)
-        asked = await talk.client.prompt(session_id, "say 3 early")
-        await ended(talk.client.running, SessionId(session_id))
-        listed = talk.client.next_id()
-        await talk.client.post(request("session/list", {}, listed))
-        # Nothing of it is on the connection's stream.
-        assert is_answer(await talk.connection.next(), listed)
-        async with talk.client.stream(session_id) as stream:
-            heard = await stream.until(lambda each: is_answer(each, asked))
-        assert [each.text for each in heard if each.text] == ["early"] * 3
 
 
 async def test_habit_8_the_content_type_may_have_parameters_and_any_case(
@@ -167,17 +100,6 @@ async def test_habit_11_every_event_is_one_json_object_on_one_line(tmp_path: Pat
             for line in lines:
                 assert json.loads(line.removeprefix(b"data:"))["jsonrpc"] == "2.0"
         assert b"event:" not in talk.session.bytes
-
-
-async def test_habit_12_a_silent_stream_has_comments(tmp_path: Path) -> None:
-    async with connected(tmp_path / "d", limits=Limits(heartbeat_s=0.1)) as client, client.stream() as stream:
-        await stream.until_bytes(b"\n: heartbeat\n")
-
-
-async def test_habit_13_delete_may_come_at_any_time_and_twice(tmp_path: Path) -> None:
-    async with connected(tmp_path / "d") as client:
-        for _ in range(2):
-            assert (await client.http.delete(PATH, headers=client.headers())).status_code == 202
 
 
 async def test_habit_14_no_cookie_is_needed_or_given_and_foreign_ones_do_no_harm(tmp_path: Path) -> None:

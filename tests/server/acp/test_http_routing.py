@@ -240,22 +240,6 @@ async def test_a_connection_of_another_credential_is_not_there(tmp_path: Path) -
 
 
 @pytest.mark.guarantee("G13")
-async def test_a_credential_for_one_session_reads_no_other(tmp_path: Path) -> None:
-    async with talking(tmp_path / "d") as talk:
-        running = talk.client.running
-        other = await talk.client.new(talk.connection)
-        _, secret = await running.daemon.tokens.issue("bob", Role.CONTROLLER, SessionId(talk.session_id))
-        async with httpx.AsyncClient(
-            base_url=running.url, headers={"Authorization": f"Bearer {secret}"}, timeout=30
-        ) as http:
-            bob = await connect(running, http)
-            async with bob.stream(talk.session_id) as own:
-                assert own.response.status_code == 200
-            refused = await http.get(PATH, headers=bob.headers(other, Accept=EVENTS))
-            assert refused.status_code == 404
-
-
-@pytest.mark.guarantee("G13")
 async def test_ids_are_no_credential_and_the_door_is_the_same_for_every_method(
     tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
@@ -275,20 +259,6 @@ async def test_ids_are_no_credential_and_the_door_is_the_same_for_every_method(
                     await client.http.delete(PATH, headers=given),
                 ):
                     assert answer.status_code == status
-
-
-@pytest.mark.guarantee("G13")
-async def test_a_revoked_credential_ends_its_connection_and_its_streams(tmp_path: Path) -> None:
-    async with running_daemon(tmp_path / "d") as running:
-        record, secret = await running.daemon.tokens.issue("bob", Role.CONTROLLER)
-        async with httpx.AsyncClient(
-            base_url=running.url, headers={"Authorization": f"Bearer {secret}"}, timeout=30
-        ) as http:
-            bob = await connect(running, http)
-            async with bob.stream() as stream:
-                await running.daemon.tokens.revoke(record.id)
-                await stream.to_the_end()
-            assert (await http.post(PATH, json=new(tmp_path, 1), headers=bob.headers())).status_code == 401
 
 
 async def test_rest_can_be_off_while_acp_runs(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ from turnwire.server.access.login import (
 )
 from turnwire.server.access.middleware import cookie_of
 from turnwire.server.access.origins import Host, parse_host
-from turnwire.server.access.tokens import Kind, Lifetime, Role, TokenName, TokenRecord
 from turnwire.server.access.qr_code import qr_image
+from turnwire.server.access.tokens import Kind, Lifetime, Role, TokenName, TokenRecord
 from turnwire.server.endpoint import Call, Endpoint, Reply
 
 
