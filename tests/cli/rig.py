@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+from tests.support.forked import Forked, fork_server
 from tests.support.limited import program_for
 
 from turnwire_testing.patience import WAIT_S
@@ -42,18 +43,10 @@ class Ran(NamedTuple):
 
 def run(*words: str, home: Path, stdin: str = "", **env: str) -> Ran:
     """Run one command to its end."""
-    done = subprocess.run(
-        [*program_for(words), *words],
-        cwd=home,
-        env=environment(home, **env),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr
-    return Ran(done.returncode, done.stdout, done.stderr)
+    done = fork_server().run(words, home, environment(home, **env), stdin.encode(), WAIT_S)
+    err = done.err.decode()
+    assert "Traceback" not in err
+    return Ran(done.code, done.out.decode(), err)
 
 
 def start(
@@ -75,7 +68,7 @@ def start(
 class Served:
     """A daemon that runs in a separate process."""
 
-    def __init__(self, process: subprocess.Popen[str], announced: dict[str, Any], home: Path, err: Path) -> None:
+    def __init__(self, process: Forked, announced: dict[str, Any], home: Path, err: Path) -> None:
         self.process = process
         self.announced = announced
         self.home = home
@@ -184,7 +177,9 @@ def served(home: Path, *flags: str, builtin: bool = False, **env: str) -> Genera
     err = home / "serve.err"
     is_given = builtin or any(each in ("--", "--agent", "--config") for each in flags)
     agent = () if is_given else ("--", *SCRIPTED)
-    process = start("serve", "--json", "--port", "0", *flags, *agent, home=home, err=err, env=env)
+    words = ("serve", "--json", "--port", "0", *flags, *agent)
+    with err.open("a") as errors:
+        process = fork_server().start(words, home, environment(home, **env), errors)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
