@@ -2,7 +2,7 @@
 
 A start that fails reports the reason and leaves nothing running. The first signal drains: running turns may end,
 waiting prompts stay for the next start. The second one ends the process immediately: everything recorded is on
-disk, and the guards end the agents.
+disk, and the agents are killed.
 
 A daemon that `turnwire stdio` started also stops by itself: `limits.editor_idle_s` after its last client
 disconnected and its last turn ended. A turn without a client and without any event for `limits.editor_turn_s`
@@ -38,6 +38,7 @@ from turnwire.cli.credentials import keep_token, kept_records, open_meanwhile
 from turnwire.cli.output import print_json, printable
 from turnwire.errors import ConfigError, LifeOver
 from turnwire.hosting.environment import SHORTEST_SECRET
+from turnwire.hosting.held import end_held
 from turnwire.hosting.local_daemon import URL_VARIABLE, LocalDaemon, recorded, running
 from turnwire.hosting.process import adopt_orphans
 from turnwire.hosting.services.roots import close_directory, is_in_closed
@@ -284,6 +285,7 @@ async def drain(daemon: Daemon, stop: anyio.Event) -> None:
 
 
 def end_now(number: int) -> None:
+    end_held()
     _exit(FORCED + number)
 
 

@@ -213,6 +213,7 @@ class HolderLink:
         self.send = self._input.send
         self.send_nowait = self._input.send_nowait
         connection.setblocking(False)
+        _open_links.add(self)
         if program is not None:
             spare_guard(program.pid, is_spared=True)
         self._watch()
@@ -251,9 +252,11 @@ class HolderLink:
             await self._sent.wait()
         self._hang_up()
 
-    def leave(self) -> None:
-        """Disconnect and let the agent continue for the next process."""
+    def leave(self, *, dismissed: bool = False) -> None:
+        """Disconnect, and let the agent continue for the next process unless the holder is `dismissed`."""
         self._send_round()
+        if dismissed:
+            self._command(b"Q")
         with suppress(OSError):
             self._socket.settimeout(LEFT_S)
             self._socket.sendall(self._wire)
@@ -488,6 +491,7 @@ class HolderLink:
         self._unwatch()
         self._stop_writing()
         self._is_open = False
+        _open_links.discard(self)
         self._wire.clear()
         self._sent.set()
         self.greeted.set()
@@ -502,6 +506,16 @@ def _reap(loop: asyncio.AbstractEventLoop, program: subprocess.Popen[bytes], aga
     """Reap a holder that ends soon; if it does not, the agent continues after this process."""
     if program.poll() is None and not loop.is_closed():
         loop.call_later(again_s, _reap, loop, program, min(2 * again_s, 1.0))
+
+
+_open_links: set[HolderLink] = set()
+
+
+def end_held() -> None:
+    """Kill all held agents now, without waiting: this process is about to end, and no other one follows."""
+    for each in list(_open_links):
+        each.order(KILL)
+        each.leave(dismissed=True)
 
 
 class HeldProcess(AgentProcess):

@@ -35,6 +35,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
 from functools import partial
+from sys import maxsize
 from typing import NamedTuple, Protocol
 
 import anyio
@@ -197,11 +198,12 @@ class SessionNote(Struct, frozen=True, omit_defaults=True):
     context: str | None = None
     sent: tuple[tuple[PromptId, RequestId], ...] = ()
     """Prompts and their requests, the newest `session/prompt` and those that were offered during it."""
+    steered: tuple[tuple[PromptId, RequestId], ...] = ()
+    """The same for `_session/steering`."""
+    answers: dict[PromptId, int] = {}
+    """The frames in which the agent has answered some of both. They may be received again."""
     answered: PromptId | None = None
     owed: tuple[PromptId, str] | None = None
-    open: tuple[PromptId, ...] = ()
-    """The prompts in `sent` that the agent has not answered."""
-    steered: tuple[tuple[PromptId, RequestId], ...] = ()
     children: tuple[str, ...] = ()
 
 
@@ -275,10 +277,10 @@ class Attachment:
         """The agent's ids of child sessions in the log, if the agent is to restore this session."""
         self.news: list[Said] = []
         """New updates that arrived before the response to load or resume; they follow it."""
-        self.open: set[PromptId] = set()
-        """The prompts in `asked` that the agent has not answered."""
         self.steered: dict[PromptId, RequestId] = {}
-        """Prompts sent by `_session/steering` that it has not answered."""
+        """The prompts that were sent by `_session/steering` since then."""
+        self.answers: dict[PromptId, int] = {}
+        """The frames in which the agent has answered some of both."""
         self.directories: tuple[str, ...] = ()
         self.cwd = ""
 
@@ -422,16 +424,16 @@ class HostedSession:
         attachment = self._attachment = Attachment(connection, note.context, None)
         attachment.agent_session_id, attachment.how = note.agent_session_id, note.how
         attachment.cwd, attachment.directories = note.cwd, note.directories
-        attachment.asked, attachment.open = dict(note.sent), set(note.open)
-        attachment.answered, attachment.steered = note.answered, dict(note.steered)
+        attachment.asked, attachment.steered = dict(note.sent), dict(note.steered)
+        attachment.answered, attachment.answers = note.answered, note.answers
         attachment.children = frozenset(note.children)
         attachment.owed = None if note.owed is None else Owed(note.owed[0], OwedBy[note.owed[1]])
         self.requests.settle(note.cwd, note.directories)
-        answers: dict[RequestId, Answer] = {
-            attachment.asked[each]: partial(self._prompt_answered, attachment, each) for each in note.open
-        }
-        for prompt_id, request_id in note.steered:
-            answers[request_id] = partial(self._steer_answered, attachment, prompt_id)
+        answers: dict[RequestId, Answer] = {}
+        for requests, answered in ((note.sent, self._prompt_answered), (note.steered, self._steer_answered)):
+            for prompt_id, request_id in requests:
+                if note.answers.get(prompt_id, maxsize) > connection.journal.acknowledged:
+                    answers[request_id] = partial(answered, attachment, prompt_id)
         connection.continue_session(self, note.agent_session_id, answers)
 
     def _note(self) -> None:
@@ -449,10 +451,10 @@ class HostedSession:
             attachment.directories,
             attachment.context,
             tuple(attachment.asked.items()),
+            tuple(attachment.steered.items()),
+            attachment.answers,
             attachment.answered,
             None if owed is None else (owed.prompt_id, owed.by.name),
-            tuple(attachment.open),
-            tuple(attachment.steered.items()),
             tuple(attachment.children),
         )
         journal.note(f"{SESSION}{self.session_id}", json.encode(note))
@@ -599,12 +601,15 @@ class HostedSession:
             partial(self._prompt_answered, attachment, prompt.prompt_id),
         )
         if not prompt.offered:
+            # The log has their answers, or no turn waits for them.
             attachment.asked.clear()
-            attachment.open.clear()
+            attachment.steered = {
+                each: one for each, one in attachment.steered.items() if each not in attachment.answers
+            }
+            attachment.answers.clear()
             by = OwedBy.IDLE if profile.turn_end is TurnEnd.IDLE else OwedBy.ANSWER
             attachment.owed = Owed(prompt.prompt_id, by)
         attachment.asked[prompt.prompt_id] = request_id
-        attachment.open.add(prompt.prompt_id)
         self._note()
         now = self._clock.now_ms()
         self._put(AgentHasPrompt(at=now, prompt_id=prompt.prompt_id, agent_request_id=request_id))
@@ -617,7 +622,7 @@ class HostedSession:
         if attachment.profile.turn_end is not TurnEnd.IDLE:
             self._end_repeats(answered=frame is not None)
         attachment.answered = prompt_id
-        attachment.open.discard(prompt_id)
+        attachment.answers[prompt_id] = attachment.connection.peer.frame or 0
         # An agent that refuses the prompt owes nothing; one that accepts it may owe more than the response.
         owed = attachment.owed
         is_enough = not isinstance(frame, Result) or (owed is not None and owed.by is OwedBy.ANSWER)
@@ -665,7 +670,7 @@ class HostedSession:
     def _steer_answered(self, attachment: Attachment, prompt_id: PromptId, frame: Result | Failure | None) -> None:
         # The loss of an agent is reported separately.
         if frame is not None and self._attachment is attachment:
-            attachment.steered.pop(prompt_id, None)
+            attachment.answers[prompt_id] = attachment.connection.peer.frame or 0
             self._note()
             injected = isinstance(frame, Result) and read_steer_result(frame.result)
             self._put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, injected=injected))
@@ -1056,6 +1061,11 @@ class HostedSession:
             return
         for each in updates[-KEPT_FRAMES:]:
             self.frames.updated(each)
+        if (newest := attachment.connection.peer.frame) is not None:
+            # A batch that is received again may begin with chunks that the log has (A3).
+            updates = updates[max(0, self._adopted_frame - (newest - len(updates))) :]
+            if not updates:
+                return
         self._put(AgentPieces(at=self._clock.now_ms(), kind=kind, updates=updates))
 
     def _emit(self, attachment: Attachment, said: Said, peek: UpdatePeek) -> None:
@@ -1066,16 +1076,18 @@ class HostedSession:
                 each for each, request_id in attachment.asked.items() if names(peek.prompt_request_id, request_id)
             )
             ends = next(named, _UNKNOWN_PROMPT)
-        self._put(
-            AgentUpdate(
-                at=self._clock.now_ms(),
-                update=said.update,
-                peek=peek,
-                ends=ends,
-                beside=said.beside,
-                child=said.child,
-            )
+        input = AgentUpdate(
+            at=self._clock.now_ms(),
+            update=said.update,
+            peek=peek,
+            ends=ends,
+            beside=said.beside,
+            child=said.child,
         )
+        if self._is_in_log(input):
+            # What follows from it was noted.
+            return
+        self._put(input)
         # After the input: a ready agent gets the next prompt, and this idle is the end of the previous one.
         owed = attachment.owed
         if said.child is None and peek.state == "idle" and owed is not None and owed.by is OwedBy.IDLE:

@@ -59,7 +59,7 @@ class Home:
     def inbox(self) -> Home:
         return self
 
-    def put(self, input: AnyInput | Barrier, /) -> None:
+    def put(self, input: AnyInput | Barrier, frame: int = 0, /) -> None:
         if isinstance(input, Barrier):
             input.reached(0)
         else:

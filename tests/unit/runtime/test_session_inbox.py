@@ -28,7 +28,7 @@ def wish(number: int) -> Attach:
 
 
 def times(batch: list[Entry]) -> list[int]:
-    return [given.at for given, _ in batch if not isinstance(given, Barrier)]
+    return [given.at for given, *_ in batch if not isinstance(given, Barrier)]
 
 
 async def test_inputs_of_agent_and_clients_come_out_in_one_order() -> None:
@@ -38,7 +38,7 @@ async def test_inputs_of_agent_and_clients_come_out_in_one_order() -> None:
     inbox.put(fact(3))
     batch = await inbox.take()
     assert times(batch) == [1, 2, 3]
-    assert [reply is None for _, reply in batch] == [True, False, True]
+    assert [reply is None for _, reply, _ in batch] == [True, False, True]
     assert len(inbox) == 0
 
 
@@ -59,7 +59,7 @@ async def test_pieces_count_one_by_one_and_pass_a_bound_by_less_than_one_input_o
     for count in (3, 3, 3, 1, 8, 1):
         inbox.put(pieces(count))
     inbox.ask(wish(1))
-    taken = [[type(given) for given, _ in inbox.take_nowait()] for _ in range(3)]
+    taken = [[type(given) for given, *_ in inbox.take_nowait()] for _ in range(3)]
     assert taken == [[AgentPieces] * 3, [AgentPieces] * 2, [AgentPieces, Attach]]
     assert inbox.take_nowait() == []
 

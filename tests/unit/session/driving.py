@@ -198,6 +198,7 @@ def deadline(prompt_id: str, rung: ev.CancelRung) -> i.DeadlinePassed:
 
 REPLAYED = i.AgentReplayed(at=AT, replayed=4, matched=3, missing=1, first_difference="the second message")
 RECOVER = i.Recover(at=AT)
+ADOPT = i.Adopt(at=AT, agent_session_id=AgentSessionId("a1"))
 
 # -- the session ---------------------------------------------------------------------------------------------
 

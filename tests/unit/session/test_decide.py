@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 from tests.unit.session.driving import (
+    ADOPT,
     AT,
     RECOVER,
     REPLAYED,
@@ -103,6 +104,7 @@ INPUTS: tuple[i.AnyInput, ...] = (
     TIME_LIMIT,
     overdue(),
     RECOVER,
+    ADOPT,
 )
 STILL_TAKEN = {
     *(
@@ -111,6 +113,7 @@ STILL_TAKEN = {
         i.Detach,
         i.Cancel,
         i.Recover,
+        i.Adopt,
         i.AgentUpdate,
         i.AgentPieces,
         i.AgentAnswered,
