@@ -65,6 +65,7 @@ def session_id(running: Running) -> str:
     return httpx.post(f"{running.url}/session", json={}, headers=headers).json()["sessionId"]
 
 
+@pytest.mark.full("makes thousands of requests")
 @schema.parametrize()
 @settings(
     max_examples=EXAMPLES,

@@ -17,15 +17,15 @@ ROOT = Path(__file__).resolve().parents[3]
 KINDS: list[type[Event]] = [type(each) for each in SAMPLES]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("state", TurnState)
-def test_every_pair_follows_the_table_or_is_refused(state: TurnState, kind: type[Event]) -> None:
-    if kind in NEXT[state]:
-        assert step(state, kind) is NEXT[state][kind]
-        return
-    with pytest.raises(LocalProtocolError) as refusal:
-        step(state, kind)
-    assert refusal.value.context == {"state": state.value, "event": kind.__name__}
+def test_every_pair_follows_the_table_or_is_refused(state: TurnState) -> None:
+    for kind in KINDS:
+        if kind in NEXT[state]:
+            assert step(state, kind) is NEXT[state][kind]
+            continue
+        with pytest.raises(LocalProtocolError) as refusal:
+            step(state, kind)
+        assert refusal.value.context == {"state": state.value, "event": kind.__name__}
 
 
 def test_the_table_has_a_row_for_every_state() -> None:

@@ -6,10 +6,7 @@ from typing import Any
 
 import anyio
 import httpx
-import openai
 import pytest
-from google import genai
-from google.genai import types
 
 from turnwire_testing.models import CallTool, FakeGemini, FakeResponses, Reply, Say, Spend, Stop, Think
 from turnwire_testing.patience import WAIT_S
@@ -20,6 +17,9 @@ REPLY: Reply = [Think("Hm"), Say("Hello", pieces=2), CallTool("read", {"a": 1}),
 
 
 async def streamed(server: FakeResponses) -> list[Any]:
+    # Their imports take seconds, and each worker of pytest collects this file.
+    import openai
+
     async with openai.AsyncOpenAI(base_url=server.url, api_key="key") as client:
         stream = await client.responses.create(model="a", input="Hello", stream=True)
         return [event async for event in stream]
@@ -63,6 +63,9 @@ async def test_responses_refuse_a_call_or_a_result_without_the_other(items: list
 
 
 async def test_gemini_is_read_by_the_client_of_its_maker() -> None:
+    from google import genai
+    from google.genai import types
+
     with anyio.fail_after(WAIT_S):
         async with FakeGemini([REPLY]) as server:
             client: Any = genai.Client(api_key="key", http_options=types.HttpOptions(base_url=server.url)).aio

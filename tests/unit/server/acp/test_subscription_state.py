@@ -26,15 +26,15 @@ def ways(signal: Signal) -> dict[SubscriptionState, SubscriptionState]:
     return {state: row[signal] for state, row in NEXT.items() if signal in row}
 
 
-@pytest.mark.parametrize("signal", Signal)
 @pytest.mark.parametrize("state", SubscriptionState)
-def test_every_pair_follows_the_table_or_is_refused(state: SubscriptionState, signal: Signal) -> None:
-    if signal in NEXT[state]:
-        assert step(state, signal) is NEXT[state][signal]
-        return
-    with pytest.raises(LocalProtocolError) as refusal:
-        step(state, signal)
-    assert refusal.value.context == {"state": state.value, "event": signal.value}
+def test_every_pair_follows_the_table_or_is_refused(state: SubscriptionState) -> None:
+    for signal in Signal:
+        if signal in NEXT[state]:
+            assert step(state, signal) is NEXT[state][signal]
+            continue
+        with pytest.raises(LocalProtocolError) as refusal:
+            step(state, signal)
+        assert refusal.value.context == {"state": state.value, "event": signal.value}
 
 
 def test_the_table_has_a_row_for_every_state() -> None:
