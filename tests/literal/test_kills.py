@@ -14,11 +14,14 @@ from tests.literal.stages import House, Talk, wire
 EVERY_V2 = pytest.mark.parametrize("agent", [LIFECYCLE, PUBLISHED], ids=["state_change", "state_update"])
 WORDS = "precious words"
 MOMENTS = ("before any word", "behind the user message", "behind the answer", "at work")
+FULL = pytest.mark.full("restarts a daemon")
 EVERY_MOMENT = pytest.mark.parametrize(
     ("agent", "moment"),
     [
-        *(pytest.param(PUBLISHED, moment, id=moment) for moment in MOMENTS),
-        pytest.param(LIFECYCLE, MOMENTS[0], id=f"{MOMENTS[0]}, state_change"),
+        pytest.param(PUBLISHED, MOMENTS[0], id=MOMENTS[0]),
+        *(pytest.param(PUBLISHED, moment, id=moment, marks=FULL) for moment in MOMENTS[1:-1]),
+        pytest.param(PUBLISHED, MOMENTS[-1], id=MOMENTS[-1]),
+        pytest.param(LIFECYCLE, MOMENTS[0], id=f"{MOMENTS[0]}, state_change", marks=FULL),
     ],
 )
 
