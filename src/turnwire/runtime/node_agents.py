@@ -187,6 +187,9 @@ class NodeAgents:
 Find = Callable[[SessionId], Awaitable[tuple[Session, HostedSession]]]
 
 
+# -- the agents of this node's sessions ----------------------------------------------------------------------
+
+
 class LocalAgents:
     """The agent half of `SessionOwner`, for the sessions of this node."""
 

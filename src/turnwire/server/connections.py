@@ -165,6 +165,8 @@ def _max_files() -> int:
     return sys.maxsize if most == resource.RLIM_INFINITY else most - min(RESERVED_FILES, most // 4)
 
 
+# -- detached answers ----------------------------------------------------------------------------------------
+
 DETACH = "turnwire.detach"
 """ASGI extension: `call` returns an `OpenAnswer` or None. Call it after the head of a chunked answer."""
 DETACHED = "turnwire.detached"

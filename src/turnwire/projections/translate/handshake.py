@@ -23,6 +23,8 @@ from turnwire.session.json_members import as_object, child, entries, is_offered,
 from turnwire.wire.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
 from turnwire.wire.methods import VENDOR
 
+# -- released clients ----------------------------------------------------------------------------------------
+
 
 class Evidence(StrEnum):
     """The source of a row."""

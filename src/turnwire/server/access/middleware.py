@@ -44,6 +44,8 @@ from turnwire.server.access.origins import (
 from turnwire.server.access.tokens import ANYBODY, IDENTITY, READING, Identity, Role, Tokens
 from turnwire.server.refusals import answer_entry, raw_headers, refuse_entry
 
+# -- rates ---------------------------------------------------------------------------------------------------
+
 MOST_KEYS = 10_000
 """Maximum number of callers remembered, some hundred bytes each."""
 MINUTE_S = 60.0
@@ -134,6 +136,8 @@ class LogLimit:
         skipped, self._skipped = self._skipped, 0
         return skipped
 
+
+# -- the middleware ------------------------------------------------------------------------------------------
 
 STRANGER = Identity("stranger", Role.OBSERVER, SessionId(""))
 """The identity of a caller of a public route, which may access no session."""

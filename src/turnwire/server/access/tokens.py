@@ -38,6 +38,9 @@ from turnwire.log.rules import is_session_id
 
 logger = logging.getLogger("turnwire.audit")
 
+
+# -- identities ----------------------------------------------------------------------------------------------
+
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 NAME_LENGTH = 64
@@ -119,6 +122,8 @@ def audit(
         },
     )
 
+
+# -- credentials ---------------------------------------------------------------------------------------------
 
 PREFIX = "tw"
 ID_BYTES, SECRET_BYTES = 6, 32

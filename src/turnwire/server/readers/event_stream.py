@@ -373,6 +373,9 @@ async def _fill(stream: PumpedStream, pump: Pump) -> None:
         stream.end()
 
 
+# -- the stream of one session -------------------------------------------------------------------------------
+
+
 class SessionStream(EventStream):
     """The events of one session, with `replay_complete` after those that were stored when the client connected.
 

@@ -69,6 +69,8 @@ from turnwire.server.daemon import Daemon
 from turnwire.session import events as ev
 from turnwire.session.codec import check_readable
 
+# -- cursors of clients --------------------------------------------------------------------------------------
+
 EPOCH_HEADERS: Final = ("Turnwire-Epoch", "X-Qwen-Event-Epoch")
 """Headers that name the epoch of a cursor."""
 
@@ -148,6 +150,8 @@ def oldest(head: SessionHead) -> Position:
     """Return the position before the oldest stored event."""
     return Position(head.epoch, head.first - 1)
 
+
+# -- projected events ----------------------------------------------------------------------------------------
 
 TRANSLATED: Final = 128
 """Maximum number of events translated at once: some milliseconds."""
@@ -360,6 +364,8 @@ def projected_ring(node: Node, tail: Tail, session_id: SessionId, shape: Shape) 
         rings[shape] = ProjectedRing(ProjectedLog(node.log, session_id, tail.epoch, shape, node.limits), tail)
     return rings[shape]
 
+
+# -- readers -------------------------------------------------------------------------------------------------
 
 AT_ONCE: Final = 5_000
 """Work before other tasks run, in looks at a reader: two hundred short writes, or twenty whole pages, some 5 to 8

@@ -438,6 +438,8 @@ def _bounded(word: str, known: frozenset[str], other: str) -> str:
     return word if word in known else other
 
 
+# -- the log -------------------------------------------------------------------------------------------------
+
 SICK = (LogUnavailable, LogCorrupt)
 """Errors of the log itself. Other errors concern one append and do not predict the next."""
 
@@ -542,6 +544,8 @@ class LogMeter:
         if self.trouble is not None and size >= self.trouble.size:
             self.trouble = None
 
+
+# -- the event loop ------------------------------------------------------------------------------------------
 
 EVERY_S: Final = 0.25
 """Seconds between two samples. Waking an idle daemon four times a second costs next to nothing."""
