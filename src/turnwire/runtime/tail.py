@@ -98,8 +98,6 @@ class Tail(Ring):
         """Readers waiting for more events, each with a separate future: a shared one needs a shield around it,
         which adds another event loop round to each wake-up.
         """
-        self._more: asyncio.Future[None] | None = None
-        """One of them, for callers that never cancel it."""
         self._watching: dict[Callable[[], None], None] = {}
         """Callbacks for the next events: for readers without a task."""
 
@@ -137,13 +135,6 @@ class Tail(Ring):
                 self._waiting.pop(more, None)
                 raise
         return True
-
-    def more(self) -> asyncio.Future[None]:
-        """Return a future that is done with the next events or with the end. It is shared: never cancel it."""
-        if self._more is None or self._more.done():
-            self._more = asyncio.get_running_loop().create_future()
-            self._waiting[self._more] = None
-        return self._more
 
     def watch(self, call: Callable[[], None]) -> None:
         """Call a function once, at the next events or at the end. It must be cheap, because the publisher

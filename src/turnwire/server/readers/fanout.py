@@ -582,8 +582,8 @@ class Fanout:
         self._is_walking = False
         self._is_reading = False
         """True while the log is read, because the ring cannot continue without it."""
-        self._more: asyncio.Future[None] | None = None
-        """Done when there are more events. Awaited while every reader has all of them."""
+        self._is_all_due = False
+        """True if every reader is to be looked at."""
 
     @property
     def session_id(self) -> SessionId:
@@ -603,9 +603,7 @@ class Fanout:
         self._readers.pop(reader, None)
         self._pending.pop(reader, None)
         if not self._readers:
-            if self._more is not None:
-                self._more.remove_done_callback(self._wake)
-                self._more = None
+            self.tail.watch_no_more(self._visit_all)
             if _fanouts.get(self.ring) is self:
                 del _fanouts[self.ring]
 
@@ -615,8 +613,8 @@ class Fanout:
         self._walk_soon()
 
     def _visit_all(self) -> None:
-        self._pending |= self._readers
-        self._looked_at = None
+        """Look at all readers soon. Called by the publisher, so its time must not depend on their number."""
+        self._is_all_due = True
         self._walk_soon()
 
     def _walk_soon(self) -> None:
@@ -624,10 +622,6 @@ class Fanout:
             self._is_walking = True
             self.tail.walks += 1
             self._loop.call_soon(self._walk)
-
-    def _wake(self, _more: asyncio.Future[None]) -> None:
-        self._more = None
-        self._visit_all()
 
     def _walk(self) -> None:
         """Look at some readers, and continue in the next round of the loop if there are more."""
@@ -640,6 +634,9 @@ class Fanout:
             self._end_all(TurnwireError("the session cannot be read"))
 
     def _look_at_some(self) -> None:
+        if self._is_all_due:
+            self._is_all_due, self._looked_at = False, None
+            self._pending |= self._readers
         self._project()
         if self._looked_at is None:
             self._looked_at = self.ring.head, self.tail.is_over
@@ -660,9 +657,8 @@ class Fanout:
         self._page = None
         if self._looked_at != (self.tail.head, self.tail.is_over):
             self._visit_all()
-        elif self._more is None:
-            self._more = self.tail.more()
-            self._more.add_done_callback(self._wake)
+        else:
+            self.tail.watch(self._visit_all)
 
     def _end_all(self, error: TurnwireError) -> None:
         for each in list(self._readers):
