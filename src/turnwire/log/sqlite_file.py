@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -38,6 +38,8 @@ class SqliteFile:
     once to each descriptor that was open then."""
     rows: dict[SessionId, sql.Row]
     busy_timeout_s: float
+    identity: os.stat_result
+    """The file at `path` when it was opened."""
 
     @classmethod
     def open(cls, path: Path, limits: Limits) -> SqliteFile:
@@ -62,14 +64,25 @@ class SqliteFile:
                 while sql.sweep(connection):
                     pass
                 wal = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+                identity = path.stat()
             except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
                 raise log_error(error) from error
             undo.pop_all()
-        return cls(path, lock, connection, wal, rows, limits.busy_timeout_s)
+        return cls(path, lock, connection, wal, rows, limits.busy_timeout_s, identity)
 
     def connect_reader(self) -> sqlite3.Connection:
         """Return a connection that cannot write."""
         return _connect(self.path, "ro", timeout_s=self.busy_timeout_s)
+
+    def check_place(self) -> None:
+        """Raise `LogCorrupt` if the file was deleted or replaced: SQLite would write to the old one."""
+        with suppress(FileNotFoundError):
+            if os.path.samestat(self.path.stat(), self.identity):
+                return
+        raise LogCorrupt(
+            f"the event log {self.path} was deleted or replaced while in use, so nothing is stored any more."
+            " Stop, and restore it from a backup"
+        )
 
     def release(self) -> None:
         """Admit another owner."""

@@ -263,6 +263,7 @@ class SqliteWriter:
         try:
             if self._has_failed_sync:
                 raise LogUnavailable("the disk failed to sync the event log; check it, then start again")
+            self._file.check_place()
             results = self.commit(jobs, transaction)
             if self._is_full or any(job.durable for job in jobs):
                 self.sync()

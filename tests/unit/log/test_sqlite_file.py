@@ -340,3 +340,17 @@ async def test_damage_found_by_a_read_is_corrupt(tmp_path: Path) -> None:
     async with await opened(path) as log:
         with pytest.raises(LogCorrupt):
             await log.read(A, Position(epoch, 0), max_events=100, max_bytes=10_000)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["deleted", "replaced"])
+async def test_append_to_deleted_file_is_rejected_until_it_is_back(tmp_path: Path, is_replaced: bool) -> None:
+    path, elsewhere = tmp_path / "log.db", tmp_path / "elsewhere.db"
+    await filled(path)
+    async with await opened(path) as log:
+        path.rename(elsewhere)
+        if is_replaced:
+            path.write_bytes(elsewhere.read_bytes())
+        with pytest.raises(LogCorrupt, match="deleted or replaced"):
+            await log.append(A, [b"x"], expected=10, unsettled=False, durable=False)
+        elsewhere.replace(path)
+        assert await log.append(A, [b"x"], expected=10, unsettled=False, durable=False) == 11
