@@ -269,6 +269,7 @@ async def test_a_list_survives_a_restart_and_loads_nothing(tmp_path: Path) -> No
         await seat.run("say 300 word")
         await seat.patch("metadata", {"displayName": "Kept"})
         before = answer(await seat.client.get("/session"), 200)["sessions"]
+    assert before[0]["firstPrompt"] == "say 300 word"
     limits = Limits(snapshot_events=100)
     async with running_daemon(tmp_path / "d", limits=limits) as running, running.client() as client:
         for _ in range(2):

@@ -133,7 +133,9 @@ function Now({ daemon, list, state }: Parts) {
   const background = (entry?.backgroundCount ?? 0) + (entry?.runningChildCount ?? 0);
   return (
     <>
-      {isAtTurn ? null : <Plans plans={plans ?? {}} isOpen={active !== undefined} />}
+      {isAtTurn || !plans || !Object.values(plans).some((each) => active || hasOpenSteps(each)) ? null : (
+        <Plans plans={plans} isOpen={active !== undefined} />
+      )}
       <Standing
         state={standing ?? "idle"}
         startedAt={active?.startedAt}
@@ -148,11 +150,9 @@ function Now({ daemon, list, state }: Parts) {
 
 /** The agent's plans: open during the turn, folded afterwards. */
 function Plans({ plans, isOpen }: { readonly plans: NonNullable<Latest["plans"]>; readonly isOpen: boolean }) {
-  const all = Object.entries(plans);
-  if (all.length === 0) return null;
   return (
     <div class="plans">
-      {all.map(([id, plan]) => (
+      {Object.entries(plans).map(([id, plan]) => (
         <details key={id} open={isOpen}>
           <summary class="small">
             Plan {Array.isArray(plan["entries"]) ? <PlanProgress entries={plan["entries"]} /> : null}
@@ -162,6 +162,12 @@ function Plans({ plans, isOpen }: { readonly plans: NonNullable<Latest["plans"]>
       ))}
     </div>
   );
+}
+
+const DONE = new Set(["completed", "cancelled"]);
+
+function hasOpenSteps({ entries }: Readonly<Record<string, unknown>>): boolean {
+  return !Array.isArray(entries) || entries.some((each: { readonly status?: string }) => !DONE.has(each.status ?? ""));
 }
 
 /** Declare the running turn over. */

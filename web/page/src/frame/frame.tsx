@@ -12,7 +12,7 @@ import { mayCreate, openNewSession } from "../sessions/new_session.js";
 import type { SessionSearch } from "../sessions/search.js";
 import { Sidebar } from "../sessions/sidebar.js";
 import { TitleField } from "../sessions/title_field.js";
-import { type Daemon, mayControl, mayOwn } from "../state/daemon.js";
+import { type Daemon, mayControl, mayOwn, whoIs } from "../state/daemon.js";
 import type { Inbox } from "../state/inbox.js";
 import { type ListedSession, type SessionList, badgeOf } from "../state/session_list.js";
 import { type Command, offer } from "./commands.js";
@@ -237,9 +237,10 @@ interface SettingsProps {
 }
 
 function SettingsButton({ daemon, more }: SettingsProps) {
-  const { caller, capabilities } = { caller: daemon.caller, capabilities: daemon.client.capabilities };
+  const { caller } = daemon;
+  const { capabilities } = daemon.client;
   const entries = (): MenuEntry[] => [
-    { heading: `Signed in as ${caller.name} (${caller.role}) · turnwire ${capabilities.version}` },
+    { heading: `Signed in as ${whoIs(caller)} · turnwire ${capabilities.version}` },
     ...(mayOwn(caller) ? [{ words: "Open on your phone", icon: "share" as const, run: () => openPhoneDialog(daemon) }] : []),
     ...(pageKey() === undefined ? [] : [{ words: "Log out", icon: "back" as const, run: () => void logOut(daemon) }]),
     { heading: "Theme" },

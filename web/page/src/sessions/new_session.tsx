@@ -11,12 +11,7 @@ import { sentence, tellError, wordsOf } from "../frame/toasts.js";
 import { go } from "../route.js";
 import { type Daemon, mayControl } from "../state/daemon.js";
 
-const STATE_WORDS: Readonly<Record<string, string>> = {
-  not_started: "starts on demand",
-  starting: "starting",
-  running: "running",
-  unavailable: "not available",
-};
+const STATE_WORDS: Readonly<Record<string, string>> = { starting: ", starting", unavailable: ", not available" };
 const OTHER = "";
 
 /** Whether the caller may create sessions. A credential for one session does not allow it. */
@@ -146,7 +141,8 @@ export function NewSessionForm({ daemon }: { readonly daemon: Daemon }) {
             <select id={`${id}a`} class="field" value={agent.value} onChange={(event) => (agent.value = event.currentTarget.value)}>
               {agents.value.map((each) => (
                 <option key={each.name} value={each.name}>
-                  {each.label} ({STATE_WORDS[each.state] ?? each.state})
+                  {each.label}
+                  {STATE_WORDS[each.state] ?? ""}
                 </option>
               ))}
             </select>

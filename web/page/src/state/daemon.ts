@@ -42,6 +42,11 @@ export function nameOf(author: string, caller: Caller): string {
   return author === LOGIN ? "Owner" : author;
 }
 
+/** Return the caller's name and role. */
+export function whoIs({ name, role }: Caller): string {
+  return name === LOGIN || name === role ? role : `${name} (${role})`;
+}
+
 /** Whether the caller may prompt, answer and cancel. */
 export function mayControl(caller: Caller): boolean {
   return caller.role !== "observer";
