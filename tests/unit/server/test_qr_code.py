@@ -1,4 +1,4 @@
-"""Login links as QR codes: the image for the page and the text for a terminal contain the same code as the encoder."""
+"""Login links as QR codes: an image for the page, and text for a terminal."""
 
 from __future__ import annotations
 

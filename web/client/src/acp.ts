@@ -1,6 +1,6 @@
 /**
- * The words of ACP that agents use, as types: content blocks, updates, what an agent offers. Nothing runs here.
- * Kinds that are not listed come through too: as `UnknownBlock` and `UnknownUpdate`.
+ * ACP's types for agents: content blocks, updates, capabilities. Types only. Kinds that are not listed arrive as
+ * `UnknownBlock` and `UnknownUpdate`.
  */
 
 /**
@@ -68,7 +68,7 @@ export type AgentMessageChunk = Chunk<"agent_message_chunk">;
 export type AgentThoughtChunk = Chunk<"agent_thought_chunk">;
 export type UserMessageChunk = Chunk<"user_message_chunk">;
 
-/** v2: a list replaces the content, null clears it, without it nothing changes. */
+/** v2: a list replaces the content, null clears it, an absent member keeps it. */
 interface Whole<Kind extends string> extends Meta {
   readonly sessionUpdate: Kind;
   readonly messageId: string;

@@ -30,25 +30,25 @@ import type {
 } from "./rest.js";
 import type { Shape } from "./source.js";
 
-/** How a daemon is reached. */
+/** How to reach a daemon. */
 export interface CallOptions {
   /** Without one, a browser sends the cookie of its login, which needs `pageKey`. */
   readonly token?: string;
-  /** `Turnwire-Page-Key` of the answer that set the cookie. */
+  /** `Turnwire-Page-Key` of the response that set the cookie. */
   readonly pageKey?: string | undefined;
-  /** Another `fetch` than the platform's. */
+  /** A replacement for the platform's `fetch`. */
   readonly fetch?: typeof fetch;
   /** The dialect of agent updates; `"1"` by default. */
   readonly acp?: Shape;
-  /** How long a request is tried again: 10 seconds. */
+  /** How long a request is retried: 10 seconds. */
   readonly requestRetryMs?: number;
   /** How long a stream may be silent before it is reopened: 45 seconds, three heartbeats of the daemon. */
   readonly silenceMs?: number;
-  /** Time and chance, for tests. */
+  /** Time and randomness, for tests. */
   readonly clock?: Clock;
 }
 
-/** Which items of a transcript, and in whose words. */
+/** Which items of a transcript, and in which dialect. */
 export interface PageWanted {
   readonly limit?: number;
   /** `before` of a page. */
@@ -58,7 +58,7 @@ export interface PageWanted {
 
 const PAGE = 100;
 
-/** A daemon that answers, to be asked. Throws `DaemonUnreachable`, `Unauthenticated`. */
+/** Connect to a daemon for requests. Throws `DaemonUnreachable`, `Unauthenticated`. */
 export async function reach(url: string | URL, options: CallOptions = {}): Promise<DaemonCalls> {
   const [http, capabilities] = await answering(url, options);
   return new DaemonCalls(http, options.acp ?? "1", capabilities);
@@ -69,7 +69,7 @@ export async function answering(url: string | URL, options: CallOptions): Promis
   const http = new Http(url, {
     token: options.token,
     pageKey: options.pageKey,
-    // Called as a plain function: a browser's own refuses to be called as a method of anything else.
+    // Called as a plain function: a browser's `fetch` rejects being called as a method of another object.
     fetch: options.fetch ?? ((input, init) => fetch(input, init)),
     clock: options.clock ?? systemClock,
     requestRetryMs: options.requestRetryMs ?? 10_000,
@@ -84,18 +84,18 @@ export class DaemonCalls {
   constructor(
     protected readonly http: Http,
     protected readonly shape: Shape,
-    /** What the daemon can do. */
+    /** The daemon's capabilities. */
     readonly capabilities: Capabilities,
   ) {}
 
-  /** What can be asked of a session. */
+  /** Return the requests of a session. */
   session(sessionId: string): SessionCalls {
     return new SessionCalls(this.http, this.shape, sessionId, undefined);
   }
 
-  /** A new session. */
+  /** Create a session. */
   async open(wanted: NewSession = {}): Promise<SessionOpened> {
-    // The id is ours, so that asking again after a lost answer cannot make two sessions.
+    // The client chooses the id, so that a retry after a lost response cannot create two sessions.
     const sessionId = `s_${randomId()}`;
     try {
       return await this.http.ask<SessionOpened>(
@@ -110,7 +110,7 @@ export class DaemonCalls {
     }
   }
 
-  /** Every session that the credential may see. */
+  /** Return all sessions that the credential may see. */
   async sessions(filter: SessionFilter = {}): Promise<SessionEntry[]> {
     const found: SessionEntry[] = [];
     let cursor: string | undefined;
@@ -137,13 +137,13 @@ export class DaemonCalls {
     return this.request("GET", `/session/${segment(sessionId)}/transcript?${this.#query(wanted)}`);
   }
 
-  /** The same of a child session. */
+  /** Return the transcript of a child session. */
   childTranscript(sessionId: string, childId: string, wanted: PageWanted = {}): Promise<ChildTranscript> {
     const path = `/session/${segment(sessionId)}/children/${segment(childId)}/transcript`;
     return this.request("GET", `${path}?${this.#query(wanted)}`);
   }
 
-  /** A part of a session's log: the events behind `after`. */
+  /** Return a part of a session's log: the events after `after`. */
   log(
     sessionId: string,
     wanted: { readonly after?: number; readonly limit?: number; readonly acp?: Shape } = {},
@@ -151,7 +151,7 @@ export class DaemonCalls {
     return this.request("GET", `/session/${segment(sessionId)}/log?${this.#query(wanted)}`);
   }
 
-  /** Put a session away: lists leave it out until it is prompted or taken back. */
+  /** Archive a session: lists hide it until it is prompted or unarchived. */
   archive(sessionId: string): Promise<void> {
     return this.request("POST", `/session/${segment(sessionId)}/archive`, undefined, { repeatable: true });
   }
@@ -160,28 +160,30 @@ export class DaemonCalls {
     return this.request("POST", `/session/${segment(sessionId)}/unarchive`, undefined, { repeatable: true });
   }
 
-  /** A link by which anybody watches the session; good for a day, or as long as is said. */
+  /** Create a link by which anyone can watch the session, for a day or the given time. */
   share(sessionId: string, wanted: { readonly expiresInS?: number } = {}): Promise<NewShare> {
     return this.request("POST", `/session/${segment(sessionId)}/share`, wanted);
   }
 
-  /** The links that are good. */
+  /** Return the active share links. */
   async shares(sessionId: string): Promise<readonly Share[]> {
     return (await this.request<{ shares: Share[] }>("GET", `/session/${segment(sessionId)}/shares`)).shares;
   }
 
-  /** End a link, and all that watch by it. */
+  /** Revoke a link, and disconnect everyone who watches by it. */
   unshare(sessionId: string, tokenId: string): Promise<void> {
     const path = `/session/${segment(sessionId)}/shares/${segment(tokenId)}`;
     return this.request("DELETE", path, undefined, { repeatable: true });
   }
 
-  /** The agents that sessions can be made for. */
+  /** Return the agents for new sessions. */
   async agents(): Promise<readonly HostedAgent[]> {
     return (await this.request<{ agents: HostedAgent[] }>("GET", "/agents")).agents;
   }
 
-  /** Any other route. One that changes something is repeated after a lost answer only if you say `repeatable`. */
+  /**
+   * Send a request to any route. One that changes something is retried after a lost response only with `repeatable`.
+   */
   request<Answer>(
     method: string,
     path: string,
@@ -198,15 +200,15 @@ export class DaemonCalls {
 }
 
 export interface PromptOptions {
-  /** What to do while another turn runs; by default it waits, unless the daemon's operator chose otherwise. */
+  /** What to do while another turn runs; by default the prompt is queued, unless the operator configured otherwise. */
   readonly whenBusy?: WhenBusy;
   /** Idempotency key: a repeated prompt with the same key is the same prompt. A random one by default. */
   readonly key?: string;
-  /** A name of your own, which the turn's events have as `promptRequestId`. */
+  /** A name for the prompt, which the turn's events have as `promptRequestId`. */
   readonly requestId?: string | number;
   /** Cancel the turn if it has not ended after this many milliseconds. */
   readonly deadlineMs?: number;
-  /** Goes to the agent with the prompt. */
+  /** Sent to the agent with the prompt. */
   readonly _meta?: Readonly<Record<string, unknown>>;
 }
 
@@ -221,7 +223,7 @@ export class SessionCalls {
     protected readonly http: Http,
     private readonly shape: Shape,
     readonly sessionId: string,
-    /** The name by which the daemon knows this client; none if it did not give one. */
+    /** The daemon's id of this client; undefined if it has none. */
     readonly clientId: string | undefined,
   ) {
     this.#path = `/session/${segment(sessionId)}`;
@@ -234,7 +236,7 @@ export class SessionCalls {
 
   // -- prompting ---------------------------------------------------------------------------------------------
 
-  /** Send a prompt, and listen to nothing for it. */
+  /** Submit a prompt without waiting for its turn. */
   submit(content: Content, options: PromptOptions = {}): Promise<PromptReceipt> {
     const { send } = this.asPrompt("/prompt", content, options);
     const submitted = this.order.then(send);
@@ -242,7 +244,7 @@ export class SessionCalls {
     return submitted;
   }
 
-  /** A prompt as it is sent, as often as it takes. Throws `LocalProtocolError`. */
+  /** Return a prompt's request, which can be repeated. Throws `LocalProtocolError`. */
   protected asPrompt(path: string, content: Content, options: PromptOptions): { key: string; send: () => Promise<PromptReceipt> } {
     const { whenBusy, requestId: promptRequestId, deadlineMs, _meta, key = `js-${randomId()}` } = options;
     if (!/^[\x20-\x7e]+$/.test(key)) {
@@ -259,18 +261,18 @@ export class SessionCalls {
     return { key, send };
   }
 
-  /** Ask for a turn to be stopped, or for whichever runs. Prompts in the queue stay there. */
+  /** Cancel a turn, or the running one. Queued prompts stay in the queue. */
   async cancel(promptId?: string): Promise<void> {
-    // A cancel of whatever runs may meet another turn the second time.
+    // A repeated cancel of the running turn may hit another turn.
     await this.ask("POST", "/cancel", defined({ promptId }), { repeatable: promptId !== undefined });
   }
 
-  /** Say that a turn is over although its agent never said so. */
+  /** Declare a turn over although its agent has not reported its end. */
   async settle(promptId: string): Promise<void> {
     await this.ask("POST", "/settle", { promptId }, { repeatable: true });
   }
 
-  /** Answer a permission request as the daemon takes it: an `outcome`, or for a form an `answer`. */
+  /** Answer a permission request: with an `outcome`, or for a form with an `answer`. */
   reply(requestId: string, body: object): Promise<AnswerReceipt> {
     return this.ask<AnswerReceipt>("POST", `/permissions/${segment(requestId)}`, body, { repeatable: true });
   }
@@ -281,7 +283,7 @@ export class SessionCalls {
     return this.look<Queue>("/queue");
   }
 
-  /** Nothing starts from the queue until it is released. */
+  /** Start no queued prompt until the queue is released. */
   hold(): Promise<Queue> {
     return this.ask<Queue>("PATCH", "/queue", { held: true }, { repeatable: true });
   }
@@ -290,18 +292,18 @@ export class SessionCalls {
     return this.ask<Queue>("PATCH", "/queue", { held: false }, { repeatable: true });
   }
 
-  /** Change a prompt that waits. */
+  /** Edit a queued prompt. */
   async edit(promptId: string, content: Content): Promise<void> {
     const body = { content: blocksOf(content) };
     await this.ask("PATCH", `/queue/${segment(promptId)}`, body, { repeatable: true });
   }
 
-  /** Move a prompt that waits; 0 is next. */
+  /** Move a queued prompt; 0 is next. */
   async move(promptId: string, position: number): Promise<void> {
     await this.ask("PATCH", `/queue/${segment(promptId)}`, { position }, { repeatable: true });
   }
 
-  /** Take a prompt out of the queue. It ends as cancelled. */
+  /** Remove a queued prompt. It ends as cancelled. */
   async remove(promptId: string): Promise<void> {
     await this.ask("DELETE", `/queue/${segment(promptId)}`);
   }
@@ -316,7 +318,7 @@ export class SessionCalls {
     await this.ask("POST", "/model", { modelId }, { repeatable: true });
   }
 
-  /** Choose a value of one of the agent's options; gives all of them as they are then. */
+  /** Set one of the agent's options; return all of them afterwards. */
   async setOption(configId: string, value: string | boolean): Promise<readonly ConfigOption[]> {
     const path = `/config${this.acp}`;
     const chosen = await this.ask<{ configOptions: ConfigOption[] }>(
@@ -330,7 +332,7 @@ export class SessionCalls {
 
   // -- looking -----------------------------------------------------------------------------------------------
 
-  /** Where it stands: what the agent offers, the queue, open permission requests. */
+  /** Return the state: the agent's offers, the queue, open permission requests. */
   snapshot(): Promise<SessionSnapshot> {
     return this.look<SessionSnapshot>(this.acp);
   }
@@ -348,7 +350,7 @@ export class SessionCalls {
     await this.ask("PATCH", "", { title }, { repeatable: true });
   }
 
-  /** End the session: what runs or waits is cancelled, and nothing can be prompted any more. */
+  /** Close the session: running and queued prompts are cancelled, and it accepts no more prompts. */
   async close(): Promise<void> {
     await this.ask("DELETE", "");
   }
@@ -369,7 +371,7 @@ export class SessionCalls {
       return await ask({ "Turnwire-Client-Id": named });
     } catch (error) {
       if (!(error instanceof UnknownClient)) throw error;
-      // The session remembers a bounded number of clients. Without a name we may do the same things.
+      // The session remembers a bounded number of clients. Without an id this client may do the same.
       this.#namedAs = undefined;
       return ask({});
     }

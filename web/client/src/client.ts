@@ -1,7 +1,4 @@
-/**
- * A daemon as a program holds it: its sessions, and what happens in all of them. Closing it stops nothing at the
- * daemon.
- */
+/** A connection to a daemon: its sessions and their events. Closing it stops nothing at the daemon. */
 
 import { type CallOptions, DaemonCalls, answering } from "./calls.js";
 import type { Http } from "./http.js";
@@ -11,20 +8,20 @@ import { DirectEvents, type EventSourceOf, type Position } from "./source.js";
 import { type Batch, type Connection, Wakeup } from "./stream.js";
 
 export interface ConnectOptions extends CallOptions {
-  /** Puts something else in the place of `direct`, which has a connection for each reader. It may use it. */
+  /** A replacement for `direct`, which opens a connection for each reader. It may use `direct`. */
   readonly source?: (direct: EventSourceOf) => EventSourceOf;
   /**
    * How long the daemon may be away before pending calls fail with `DaemonUnreachable`: 5 minutes. A page uses
    * `Infinity`.
    */
   readonly reconnectMs?: number;
-  /** Told when a stream of events is connected or lost. */
+  /** Called when a stream of events is connected or lost. */
   readonly onConnection?: (connection: Connection) => void;
-  /** Told what handlers throw; by default it is logged. */
+  /** Called with errors thrown by handlers; by default they are logged. */
   readonly onHandlerError?: (error: unknown) => void;
 }
 
-/** A daemon that answers. Throws `DaemonUnreachable`, `Unauthenticated`. */
+/** Connect to a daemon. Throws `DaemonUnreachable`, `Unauthenticated`. */
 export async function connect(url: string | URL, options: ConnectOptions = {}): Promise<Client> {
   const [http, capabilities] = await answering(url, options);
   return new Client(http, options, capabilities);
@@ -56,7 +53,7 @@ export class Client extends DaemonCalls {
     };
   }
 
-  /** A new session. */
+  /** Create a session. */
   async create(wanted: NewSession = {}): Promise<Session> {
     const opened = await this.open(wanted);
     return this.#hold(new Session(this.#parts, opened, { id: 0, epoch: opened.eventEpoch }));

@@ -1,10 +1,10 @@
 /**
- * Time and chance, as a port: a test decides both. And how long to wait before the next try: a ceiling that doubles
- * with each failure in a row, spread by chance, so that many clients of one daemon do not come back in step.
+ * Time and randomness as a port, so that tests control both; and the retry back-off: a ceiling that doubles with each
+ * consecutive failure, with jitter, so that many clients of one daemon do not return in step.
  */
 
 export interface Clock {
-  /** Milliseconds that only grow. */
+  /** Monotonic time in milliseconds. */
   now(): number;
   /** Call `act` once after this many milliseconds; the returned function cancels it. */
   after(ms: number, act: () => void): () => void;
@@ -12,7 +12,7 @@ export interface Clock {
   chance(): number;
 }
 
-/** More than this a timer does not take. */
+/** The maximum delay of a timer. */
 const LONGEST_MS = 2 ** 31 - 1;
 
 export const systemClock: Clock = {
@@ -26,7 +26,7 @@ export const systemClock: Clock = {
 
 const DOUBLINGS = 32;
 
-/** The waits of one row of failures. */
+/** The back-off of consecutive failures. */
 export class Backoff {
   #failures = 0;
 
@@ -36,14 +36,14 @@ export class Backoff {
     private readonly clock: Clock,
   ) {}
 
-  /** The wait after one more failure. */
+  /** Return the wait after one more failure. */
   next(): number {
     const ceiling = Math.min(this.mostMs, this.firstMs * 2 ** Math.min(this.#failures, DOUBLINGS));
     this.#failures++;
     return ceiling * this.clock.chance();
   }
 
-  /** It worked. */
+  /** Reset after a success. */
   reset(): void {
     this.#failures = 0;
   }

@@ -1,23 +1,23 @@
 /**
- * What can go wrong, one class per reason. A refusal of the daemon is found by the `code` of its problem, keeps the
- * daemon's message, and has all members of the problem in `context`. A code that is not known here is a
- * `DaemonRefused`. Stop reasons and cancelling are results, not errors.
+ * Errors, one class per cause. An error of the daemon is identified by the `code` of its problem, has the daemon's
+ * message, and has all members of the problem in `context`. An unknown code becomes `DaemonRefused`. Stop reasons and
+ * cancellation are results, not errors.
  */
 
 export class TurnwireError extends Error {
   override name = "TurnwireError";
 
   constructor(
-    /** Names the reason for programs. */
+    /** The cause, for programs. */
     readonly code: string,
     message: string,
-    /** Members of the problem, or what else is known. */
+    /** Members of the problem, or other details. */
     readonly context: Readonly<Record<string, unknown>> = {},
   ) {
     super(message);
   }
 
-  /** The HTTP status of a refusal. */
+  /** The HTTP status of the daemon's response. */
   get status(): number | undefined {
     return this.context["status"] as number | undefined;
   }
@@ -73,7 +73,7 @@ export class NotFound extends TurnwireError {
 export class PermissionNotFound extends TurnwireError {
   declare readonly code: "permission_not_found";
 }
-/** Also told by a client whose stream lost events of a turn that it waited for. */
+/** Also raised by a client whose stream lost events of a turn that it waited for. */
 export class PositionLost extends TurnwireError {
   declare readonly code: "position_lost";
 }
@@ -119,12 +119,12 @@ export class UnknownAgent extends TurnwireError {
 export class UnknownClient extends TurnwireError {
   declare readonly code: "invalid_client_id";
 }
-/** A reason that this version does not know, or none at all. `code` is the daemon's, if it gave one. */
+/** An unknown or missing cause. `code` is the daemon's, if present. */
 export class DaemonRefused extends TurnwireError {}
 
 // Errors detected by this client.
 
-/** No daemon answers, or its answer was lost. */
+/** No daemon answers, or its response was lost. */
 export class DaemonUnreachable extends TurnwireError {
   declare readonly code: "daemon_unreachable";
 
@@ -158,7 +158,7 @@ export class TurnError extends TurnwireError {
     message: string,
     /** `exitCode`, `signal`, `stderrTail`, `agentError`, where they are known. */
     context: Readonly<Record<string, unknown>>,
-    /** What handlers of the turn threw, in order. */
+    /** Errors thrown by handlers of the turn, in order. */
     readonly handlerErrors: readonly unknown[],
   ) {
     super("turn_failed", `the turn failed (${reason}): ${message}`, context);
@@ -203,17 +203,17 @@ const BY_CODE: Readonly<Record<string, Refusal>> = {
   unauthenticated: Unauthenticated,
   unknown_agent: UnknownAgent,
 };
-/** What something in between may say in the daemon's place. */
+/** Statuses that a proxy may send in place of the daemon. */
 const BY_STATUS: Readonly<Record<number, string>> = {
   401: "unauthenticated",
   403: "forbidden",
   404: "not_found",
   429: "rate_limited",
 };
-/** What servers and proxies say of a moment that passes. */
+/** Statuses of servers and proxies for temporary conditions. */
 const PASSING = new Set([408, 425, 429, 502, 503, 504]);
 
-/** The error that an answer tells of. `retryAfterMs` is in its context if the daemon asks to wait. */
+/** Return the error in a response. `retryAfterMs` is in its context if the daemon asks to wait. */
 export function refusalOf(status: number, retryAfter: string | null, problem: unknown): TurnwireError {
   const members = typeof problem === "object" && problem !== null ? (problem as Record<string, unknown>) : {};
   const context: Record<string, unknown> = { ...members, status };
@@ -228,7 +228,7 @@ export function refusalOf(status: number, retryAfter: string | null, problem: un
   return new (BY_CODE[code] ?? DaemonRefused)(code, message, context);
 }
 
-/** Whether the same request may be taken a moment later, whatever becomes of any session or agent. */
+/** Whether the same request may succeed a moment later, independently of the state of sessions and agents. */
 export function isPassing(error: unknown): error is TurnwireError {
   if (error instanceof DaemonRefused) return PASSING.has(error.status ?? 0);
   return (

@@ -44,7 +44,7 @@ export interface EventMembers {
     readonly protocolVersion: number;
     readonly turnEnd: "response" | "marker" | "idle";
     readonly steering: boolean;
-    /** `new`, `load`, `resume`, `fork`; `lost` if it came back without its memory of the session. */
+    /** `new`, `load`, `resume`, `fork`; `lost` if the agent returned without its memory of the session. */
     readonly how: string;
     readonly capabilities: unknown;
     readonly offers: unknown;
@@ -65,18 +65,18 @@ export interface EventMembers {
     readonly firstDifference?: string;
   };
 
-  /** What the agent said, or the user's message (`_meta.event` is `user_message` then). */
+  /** An agent's update, or the user's message (then `_meta.event` is `user_message`). */
   session_update: {
     readonly update: Update;
     /** The ended turn that a late update followed. */
     readonly after?: string;
     readonly echo?: boolean;
-    /** The child session that it is of. */
+    /** The child session of the update. */
     readonly child?: string;
     readonly beside?: Readonly<Record<string, unknown>>;
     readonly names?: Readonly<Record<string, string>>;
   };
-  /** An event without words in the version of ACP that was asked for, or that repeats others. */
+  /** An event that the requested version of ACP cannot express, or that repeats others. */
   session_update_omitted: { readonly sessionUpdate: string };
 
   approval_mode_changed: By & { readonly mode: string; readonly next: string; readonly previous?: string };
@@ -147,9 +147,9 @@ export interface EventMembers {
   permission_already_resolved: By & { readonly requestId: string };
 
   turn_complete: OfTurn & {
-    /** `end_turn`, `max_tokens`, `max_turn_requests`, `refusal`, `cancelled`, or a word of the agent's own. */
+    /** `end_turn`, `max_tokens`, `max_turn_requests`, `refusal`, `cancelled`, or an agent-specific reason. */
     readonly stopReason: string;
-    /** Which fact ended it. */
+    /** The fact that ended it. */
     readonly ending: "response" | "marker" | "idle" | "removed" | "joined" | "settled" | "cancelled";
     readonly assumed?: boolean;
     readonly promptRequestId?: string | number;
@@ -174,7 +174,7 @@ export interface EventMembers {
   };
 }
 
-/** Proof of the events since the end of the turn before. */
+/** Proof of the events since the end of the previous turn. */
 export interface Receipt {
   /** SHA-256 over their stored bytes, in hexadecimal. */
   readonly hash: string;
@@ -184,7 +184,7 @@ export interface PermissionMembers {
   readonly requestId: string;
   /** `session/request_permission` or `elicitation/create`. */
   readonly method: string;
-  /** All that the agent sent with it. */
+  /** The agent's complete params. */
   readonly params: unknown;
   readonly optionIds?: readonly string[];
   readonly options?: readonly PermissionOption[];
@@ -207,7 +207,7 @@ export interface FrameMembers {
   };
   /** The cursor could not be honoured; the stream continues from the oldest stored event. */
   state_resync_required: {
-    /** None if it speaks of all sessions that the cursor of a stream of many did not name. */
+    /** Absent if it concerns all sessions that the cursor of a stream of many did not name. */
     readonly sessionId?: string;
     readonly reason: "ring_evicted" | "epoch_reset" | "deleted" | "unnamed";
     readonly detail?: "trimmed" | "epoch" | "ahead";
@@ -217,22 +217,22 @@ export interface FrameMembers {
   session_snapshot: { readonly sessionId: string; readonly [member: string]: unknown };
 }
 
-/** What every event has. */
+/** Members of every event. */
 export interface Envelope {
   /** Its number in the session's log: 1, 2, 3 … Only the last of several envelopes of one event has it. */
   readonly id?: number;
   readonly v: 1;
   /** The turn it belongs to. */
   readonly promptId?: string;
-  /** It came after the end of the turn that it followed. */
+  /** The ended turn that it followed. */
   readonly late?: boolean;
-  /** The name of the token of who did it, or who prompted. */
+  /** The name of the token that caused it, or that prompted. */
   readonly author?: string;
   /** The client that prompted. */
   readonly originatorClientId?: string;
   readonly _meta?: {
     readonly serverTimestamp: number;
-    /** What the log calls it, where that is another name. */
+    /** Its name in the log, if different. */
     readonly event?: string;
     /** The number of the event whose envelope follows. */
     readonly partOf?: number;
@@ -242,7 +242,7 @@ export interface Envelope {
 type InSession = { readonly sessionId: string };
 export type EventType = keyof EventMembers | keyof FrameMembers;
 
-/** The event of one type. */
+/** Return type: the event of one type. */
 export type EventOf<Type extends EventType> = Envelope & { readonly type: Type } & {
   readonly data: Type extends keyof EventMembers
     ? InSession & EventMembers[Type]
@@ -257,9 +257,9 @@ export interface UnknownEvent extends Envelope {
   readonly data: Readonly<Record<string, unknown>>;
 }
 
-/** Every event that is known by its type. */
+/** All known events. */
 export type KnownEvent = { [Type in EventType]: EventOf<Type> }[EventType];
 export type AnyEvent = KnownEvent | UnknownEvent;
 
-/** What the agent says. */
+/** An agent's update. */
 export type UpdateEvent = EventOf<"session_update">;

@@ -6,13 +6,13 @@
 import { type Clock, Backoff } from "./clock.js";
 import { ClientClosed, DaemonUnreachable, RemoteProtocolError, isPassing, refusalOf } from "./errors.js";
 
-/** A daemon answers at once but for a new session, which waits for its agent. */
+/** A daemon responds immediately, except for a new session, which waits for its agent. */
 const ANSWER_MS = 60_000;
-/** A stream begins at once, so one that does not is held back by something in between. */
+/** A stream starts immediately, so one that does not is delayed by a proxy. */
 const FIRST_BYTE_MS = 10_000;
 const RETRY_FIRST_MS = 100;
 const RETRY_MOST_MS = 2_000;
-/** Statuses that say that nothing was done. */
+/** Statuses after which the request was certainly not executed. */
 const NOTHING_DONE = new Set([429, 503]);
 
 export interface HttpOptions {
@@ -21,7 +21,7 @@ export interface HttpOptions {
   readonly pageKey: string | undefined;
   readonly fetch: typeof fetch;
   readonly clock: Clock;
-  /** How long a request is tried again. */
+  /** How long a request is retried. */
   readonly requestRetryMs: number;
   /** How long a stream may be silent: three heartbeats of the daemon. */
   readonly silenceMs: number;
@@ -29,9 +29,9 @@ export interface HttpOptions {
 
 export interface Asked {
   readonly headers?: Readonly<Record<string, string>>;
-  /** Doing it twice is doing it once. */
+  /** The request is idempotent. */
   readonly repeatable?: boolean;
-  /** Ask once only. */
+  /** Do not retry. */
   readonly impatient?: boolean;
 }
 
@@ -39,7 +39,7 @@ export class Http {
   readonly clock: Clock;
   readonly #base: string;
   readonly #options: HttpOptions;
-  /** What runs. Everything ends with the client. */
+  /** Running requests. All of them end with the client. */
   readonly #running = new Set<AbortController>();
   #isClosed = false;
 
@@ -58,7 +58,7 @@ export class Http {
     for (const each of [...this.#running]) each.abort();
   }
 
-  /** The answer to a request as JSON. Throws what refused it, `DaemonUnreachable` and `ClientClosed`. */
+  /** Return the JSON response to a request. Throws the daemon's error, `DaemonUnreachable` and `ClientClosed`. */
   async ask<Answer>(method: string, path: string, body?: unknown, asked: Asked = {}): Promise<Answer> {
     const pause = new Backoff(RETRY_FIRST_MS, RETRY_MOST_MS, this.clock);
     const giveUpAt = this.clock.now() + (asked.impatient ? 0 : this.#options.requestRetryMs);
@@ -94,8 +94,8 @@ export class Http {
   }
 
   /**
-   * The body of an answer as it comes, `opened` being told its headers first. Throws as `ask`, and
-   * `DaemonUnreachable` if it is silent for too long.
+   * Yield the body of a response as it arrives; `opened` gets its headers first. Throws as `ask`, and
+   * `DaemonUnreachable` after a long silence.
    */
   async *stream(
     path: string,
@@ -107,7 +107,7 @@ export class Http {
     let reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
     const stop = () => {
       sending.abort();
-      // Node forgets the signal of a body that is read for long enough.
+      // Node drops the abort signal of a body that is read for a long time.
       reader?.cancel().catch(() => {});
     };
     const read = (limitMs: number) =>
@@ -179,7 +179,7 @@ export class Http {
     throw refusalOf(response.status, response.headers.get("retry-after"), problem);
   }
 
-  /** Run something that ends with the client, with the caller's signal, and when its time is over. */
+  /** Run a function until the client closes, the caller's signal is aborted, or the time is over. */
   async #within<Result>(
     signal: AbortSignal | undefined,
     act: (abort: AbortController, limit: (ms: number) => void) => Promise<Result>,
@@ -221,10 +221,10 @@ export class Http {
   }
 }
 
-/** An id as one segment of a path. */
+/** Return an id as one segment of a path. */
 export const segment = encodeURIComponent;
 
-/** The members that have a value. */
+/** Return the members that have a value. */
 export function defined<Members extends object>(
   members: Members,
 ): { [Name in keyof Members]?: Exclude<Members[Name], undefined> } {

@@ -1,4 +1,4 @@
-/** What the package offers. */
+/** The exports of the package. */
 
 export type * from "./acp.js";
 export { type CallOptions, DaemonCalls, type PageWanted, type PromptOptions, SessionCalls, reach } from "./calls.js";

@@ -9,7 +9,7 @@ import { InvalidOption, LocalProtocolError } from "./errors.js";
 import type { PermissionMembers } from "./events.js";
 
 /**
- * An option or its id, `"reject"` (the softest option that rejects), or the whole answer: an `outcome`, or for a
+ * An option or its id, `"reject"` (the mildest option that rejects), or the complete answer: an `outcome`, or for a
  * form an `action` with its `content`.
  */
 export type Answer =
@@ -25,17 +25,17 @@ export class PermissionRequest {
   readonly requestId: string;
   /** The turn that waits for it. */
   readonly promptId: string | undefined;
-  /** The child session that asks; none if the session itself does. */
+  /** The child session that asks; undefined for the session itself. */
   readonly child: string | undefined;
   /** `session/request_permission` or `elicitation/create`. */
   readonly method: string;
-  /** What may be selected; empty if it takes a free answer. */
+  /** The options; empty if it accepts a free answer. */
   readonly options: readonly PermissionOption[];
 
   /** @internal */
   constructor(
     readonly sessionId: string,
-    /** All that is known of it: `toolCall`, `params` … */
+    /** All members of the request: `toolCall`, `params` … */
     readonly data: PermissionMembers,
   ) {
     this.requestId = data.requestId;
@@ -52,7 +52,7 @@ export class PermissionRequest {
     return typeof title === "string" ? title : "";
   }
 
-  /** @internal The body that the daemon takes. Throws `InvalidOption`, `LocalProtocolError`. */
+  /** @internal Return the body for the daemon. Throws `InvalidOption`, `LocalProtocolError`. */
   reply(answer: Answer): object {
     if (typeof answer === "string") {
       if (answer !== REJECT || this.#offers(REJECT)) return this.#select(answer);

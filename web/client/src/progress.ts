@@ -18,22 +18,22 @@ import type { Turn } from "./turn.js";
 /** How a turn ended. */
 export interface TurnResult {
   readonly promptId: string;
-  /** `end_turn`, `max_tokens`, `max_turn_requests`, `refusal`, `cancelled`, or a word of the agent's own. */
+  /** `end_turn`, `max_tokens`, `max_turn_requests`, `refusal`, `cancelled`, or an agent-specific reason. */
   readonly stopReason: string;
   /** The agent's last message in the turn. */
   readonly text: string;
   readonly usage?: Readonly<Record<string, unknown>>;
-  /** Which fact ended it. */
+  /** The fact that ended it. */
   readonly ending?: EventOf<"turn_complete">["data"]["ending"];
   readonly cancelledBy?: string;
   readonly settledBy?: string;
-  /** What the agent itself said of a turn that was cancelled, if it is another reason. */
+  /** The agent's own stop reason of a cancelled turn, if different. */
   readonly agentStopReason?: string;
-  /** What handlers of the turn threw, in order. */
+  /** Errors thrown by handlers of the turn, in order. */
   readonly handlerErrors: readonly unknown[];
 }
 
-/** What ended it: its terminal event, or what the daemon remembers of one whose events it does not keep. */
+/** The end: a terminal event, or the daemon's record of a turn whose events it no longer stores. */
 type Terminal = EventOf<"turn_complete"> | EventOf<"turn_error">;
 
 /** A promise that is resolved from outside. It may be left without a listener. */
@@ -51,13 +51,13 @@ export class Deferred<Value> {
 }
 
 export class Progress {
-  /** What the agent said in it, for loops. */
+  /** The agent's updates, for loops. */
   readonly updates: UpdateEvent[] = [];
   /** Its end has arrived. */
   terminal: Terminal | undefined;
   /** Why its events, or its end, do not arrive here. */
   failure: TurnwireError | undefined;
-  /** What handlers threw. */
+  /** Errors thrown by handlers. */
   readonly handlerErrors: unknown[] = [];
   /** Handler calls for it that the walk did not wait for. */
   readonly calls = new Set<HandlerCall>();
@@ -71,7 +71,7 @@ export class Progress {
 
   constructor(readonly promptId: string) {}
 
-  /** An event of the turn has come. */
+  /** Handle an event of the turn. */
   hear(event: AnyEvent): void {
     if (event.type === "session_update") {
       if (event._meta?.event === "user_message") return;
@@ -83,7 +83,7 @@ export class Progress {
     this.#wake();
   }
 
-  /** The walk has come to its end. */
+  /** The walk has reached its end. */
   pass(): void {
     this.#isPassed = true;
     this.#settle();
@@ -113,7 +113,7 @@ export class Progress {
     this.#wake();
   }
 
-  /** Its result once the walk has come to its end. */
+  /** Its result once the walk has reached its end. */
   get passed(): Promise<TurnResult> {
     return this.#passed.promise;
   }
@@ -123,7 +123,7 @@ export class Progress {
     return this.#drained.promise;
   }
 
-  /** Until something is new for loops. */
+  /** Wait until there is something new for loops. */
   get changed(): Promise<void> {
     return this.#changed.promise;
   }
@@ -167,7 +167,7 @@ export class Progress {
 }
 
 
-/** One call of a handler, as the handler sees it. */
+/** A call of a handler, as passed to the handler. */
 export class HandlerCall {
   /** @internal Turns that it waits for to be drained. */
   readonly awaits = new Set<Progress>();

@@ -1,6 +1,6 @@
 /**
- * Only the events of many sessions, without the rest of a client: for a worker that reads one stream for several
- * pages, and is to be small.
+ * Only the events of many sessions, without the rest of a client: for a small worker that reads one stream for several
+ * pages.
  */
 
 import { type Clock, systemClock } from "./clock.js";
@@ -13,13 +13,13 @@ export { Unauthenticated } from "./errors.js";
 export interface ReaderOptions {
   /** Without one, a browser sends the cookie of its login, which needs `pageKey`. */
   readonly token?: string;
-  /** `Turnwire-Page-Key` of the answer that set the cookie. */
+  /** `Turnwire-Page-Key` of the response that set the cookie. */
   readonly pageKey?: string | undefined;
   /** The dialect of agent updates; `"1"` by default. */
   readonly acp?: Shape;
-  /** How long the daemon may be away before reading throws `DaemonUnreachable`: for ever, if it is left out. */
+  /** How long the daemon may be away before reading throws `DaemonUnreachable`; unlimited by default. */
   readonly reconnectMs?: number;
-  /** Told when the stream is connected or lost. */
+  /** Called when the stream is connected or lost. */
   readonly onConnection?: (connection: Connection) => void;
   readonly clock?: Clock;
 }
@@ -45,7 +45,7 @@ export class EventReader {
     this.#onConnection = (each) => options.onConnection?.(each);
   }
 
-  /** As `Client.events` of all sessions: behind `after`, or from now on. Throws `Unauthenticated`. */
+  /** Like `Client.events` for all sessions: after `after`, or from now on. Throws `Unauthenticated`. */
   events({ after }: { readonly after?: string } = {}): AsyncIterable<Batch<string>> {
     return this.#source.many([], after, { signal: this.#closed.signal, onConnection: this.#onConnection });
   }

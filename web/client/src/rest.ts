@@ -1,7 +1,4 @@
-/**
- * Bodies of requests and answers, as `GET /openapi.json` has them: the ones that this package uses. Nothing runs
- * here.
- */
+/** Bodies of requests and responses, as in `GET /openapi.json`: those that this package uses. Types only. */
 
 import type { ConfigOption, ContentBlock } from "./acp.js";
 import type { AnyEvent, PermissionMembers } from "./events.js";
@@ -14,7 +11,7 @@ import type { TurnRecord } from "./view/turns.js";
 /** What to do with a prompt while another turn runs. */
 export type WhenBusy = "queue" | "reject" | "interrupt" | "steer" | "agent";
 
-/** Where a session stands. */
+/** The state of a session. */
 export type Standing = "idle" | "running" | "requires_action" | "cancelling" | "closed";
 
 export interface Capabilities {
@@ -27,14 +24,14 @@ export interface Capabilities {
   readonly caller: Caller;
 }
 
-/** What a credential allows. */
+/** The rights of a credential. */
 export type Role = "observer" | "controller" | "owner";
 
 /** The caller, by their credential. */
 export interface Caller {
   readonly name: string;
   readonly role: Role;
-  /** The one session that it is for. */
+  /** The only session that it is valid for. */
   readonly sessionId?: string;
 }
 
@@ -52,9 +49,9 @@ export interface HostedAgent {
   readonly sessions: number;
 }
 
-/** What to create. All of it is optional. */
+/** Parameters of a new session. All are optional. */
 export interface NewSession {
-  /** A directory on the daemon's machine, inside of those that it allows. */
+  /** A directory on the daemon's machine, inside the allowed ones. */
   readonly cwd?: string;
   readonly agent?: string;
   readonly title?: string;
@@ -82,9 +79,9 @@ export interface SessionEntry {
   readonly agent: string;
   readonly title?: string;
   readonly displayName?: string;
-  /** A user gave the title, so the agent does not change it. */
+  /** A user set the title, so the agent does not change it. */
   readonly named?: boolean;
-  /** What the agent calls it, if a user gave the title. */
+  /** The agent's title, if a user set the title. */
   readonly agentTitle?: string;
   /** The first line of its first prompt, a name for a session without a title. Events do not change it here. */
   readonly firstPrompt?: string;
@@ -100,7 +97,7 @@ export interface SessionEntry {
   readonly closed: boolean;
   readonly archived?: boolean;
   readonly additionalDirectories?: readonly string[];
-  /** The event up to which all of this is true: what a stream tells after it is news. */
+  /** The event up to which this entry is current: later events of a stream are news. */
   readonly lastEventId: number;
   readonly eventEpoch: string;
   readonly permissionCount: number;
@@ -110,15 +107,15 @@ export interface SessionEntry {
   readonly runningChildCount: number;
   readonly suspectedComplete: boolean;
   readonly agentGone?: string;
-  /** Where the words of a search were said in it, the newest first; absent if they were not. */
+  /** The latest matches of a search; absent if there are none. */
   readonly matches?: readonly SearchMatch[];
 }
-/** Words of a search in something that was said. */
+/** A match of a search in a message. */
 export interface SearchMatch {
-  /** A user's words, the agent's, or the title of a tool call. */
+  /** A user's message, the agent's, or the title of a tool call. */
   readonly role: "user" | "agent" | "tool";
   readonly snippet: string;
-  /** Where in the snippet each word begins and ends. */
+  /** Start and end of each word in the snippet. */
   readonly marks: readonly (readonly [number, number])[];
   readonly eventId?: number;
   readonly promptId?: string;
@@ -137,7 +134,7 @@ export interface SessionFilter {
   readonly search?: string;
 }
 
-/** Where a session stands, with what a client that joins late must know. */
+/** The state of a session for a client that joins late. */
 export interface SessionSnapshot extends SessionEntry {
   readonly isClosed: boolean;
   readonly commands?: unknown;
@@ -159,13 +156,13 @@ export interface PromptReceipt {
   /** The position before the first event of the turn. */
   readonly lastEventId: number;
   readonly eventEpoch: string;
-  /** It waits for its turn. */
+  /** The prompt is queued. */
   readonly queued?: boolean;
   /** It was accepted before, with the same key. */
   readonly repeated?: boolean;
-  /** What became of one that was to be steered. */
+  /** The outcome of a prompt that was to be steered. */
   readonly outcome?: "injected" | "queued" | "started";
-  /** Why it was not taken into the running turn. */
+  /** Why it was not injected into the running turn. */
   readonly reason?: string;
 }
 
@@ -174,7 +171,7 @@ export interface QueuedPrompt {
   readonly content: readonly ContentBlock[];
   readonly text: string;
   readonly queuedAt: number;
-  /** Its place, 0 is next. */
+  /** Its position; 0 is next. */
   readonly position?: number;
   readonly author?: string;
   readonly originatorClientId?: string;
@@ -182,12 +179,12 @@ export interface QueuedPrompt {
 }
 export interface Queue {
   readonly prompts: readonly QueuedPrompt[];
-  /** Nothing starts from it. */
+  /** No prompt of the queue is started. */
   readonly held: boolean;
   readonly heldReason?: string;
 }
 
-/** A turn as the daemon knows it. */
+/** A turn. */
 export interface TurnStatus {
   readonly sessionId: string;
   readonly promptId: string | null;
@@ -203,7 +200,7 @@ export interface TurnStatus {
   readonly usage?: Readonly<Record<string, unknown>>;
   readonly author?: string;
   readonly cancelledBy?: string;
-  /** Who began it; `client` if it is left out. */
+  /** Who started it; `client` by default. */
   readonly origin?: "client" | "agent";
   readonly agentStopReason?: string;
   readonly joinedInto?: string;
@@ -218,7 +215,7 @@ export interface Transcript {
   readonly createdAt: string;
   readonly state: Standing;
   readonly title?: string;
-  /** A user gave the title, so the agent does not change it. */
+  /** A user set the title, so the agent does not change it. */
   readonly named?: boolean;
   /** The place of the first of these items in the whole transcript, counted from 0. */
   readonly first: number;
@@ -230,7 +227,7 @@ export interface Transcript {
   readonly terminals?: Readonly<Record<string, StoredTerminal>>;
   readonly background?: unknown;
   readonly children?: readonly ChildRecord[];
-  /** The agent that speaks now. */
+  /** The current agent. */
   readonly speaker?: Speaker;
   /** Items before the newest page that the agent may still change. */
   readonly earlier?: Earlier;
@@ -260,11 +257,11 @@ export interface ChildTranscript {
   readonly earlier?: Earlier;
 }
 
-/** Some events of a session, one after the other. */
+/** Consecutive events of a session. */
 export interface LogPart {
   readonly sessionId: string;
   readonly eventEpoch: string;
-  /** The newest event that there is. */
+  /** The newest event of the session. */
   readonly lastEventId: number;
   /** The `after` of the next request; there is more until it equals `lastEventId`. */
   readonly nextAfter: number;
@@ -283,11 +280,11 @@ export interface NewShare extends Share {
   readonly url: string;
 }
 
-/** What became of an answer to a permission request. */
+/** The result of an answer to a permission request. */
 export interface AnswerReceipt {
-  /** It counts. */
+  /** This answer won. */
   readonly won: boolean;
-  /** The answer that counts. */
+  /** The winning answer. */
   readonly answer: unknown;
   readonly by?: string;
 }

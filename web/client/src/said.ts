@@ -1,6 +1,6 @@
 /**
- * The agent's last message of a turn, folded from the turn's updates, as the daemon's own view folds it. Words of
- * child sessions, and those said inside of a tool call, are not the agent's own.
+ * The agent's last message of a turn, folded from the turn's updates like the daemon's own view. Messages of child
+ * sessions, and those inside a tool call, do not count.
  */
 
 import type { ContentBlock } from "./acp.js";

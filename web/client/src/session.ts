@@ -16,18 +16,18 @@ import type { Connection } from "./stream.js";
 import { Turn } from "./turn.js";
 import { type Handler, type PermissionHandler, Walk } from "./walk.js";
 
-/** @internal What a session is made of. */
+/** @internal The parts of a session. */
 export interface SessionParts {
   readonly http: Http;
   readonly source: EventSourceOf;
   readonly shape: Shape;
   onConnection(connection: Connection): void;
   onHandlerError(error: unknown): void;
-  /** The session is not listened to any more. */
+  /** The session has been unsubscribed. */
   onLeave(session: Session): void;
 }
 
-/** How many request ids of own prompts a session remembers for `completed`. */
+/** Number of request ids of own prompts that a session remembers for `completed`. */
 const REMEMBERED = 256;
 
 export class Session extends SessionCalls {
@@ -66,14 +66,17 @@ export class Session extends SessionCalls {
 
   // -- prompting ---------------------------------------------------------------------------------------------
 
-  /** A turn, at once. What refuses the prompt is thrown where the turn is awaited, looped over or accepted. */
+  /**
+   * Submit a prompt and return its turn immediately. Awaiting, iterating or accepting the turn throws the error of a
+   * rejected prompt.
+   */
   prompt(content: Content, options: PromptOptions = {}): Turn {
     return this.#submit("/prompt", content, options);
   }
 
   /**
-   * Put a word into the running turn, if its agent takes it; else it is the next. `outcome` and `reason` of
-   * `turn.accepted` tell what became of it.
+   * Inject a prompt into the running turn if its agent accepts that; otherwise it is next. `outcome` and `reason` of
+   * `turn.accepted` have the result.
    */
   steer(content: Content, options: Omit<PromptOptions, "whenBusy"> = {}): Turn {
     return this.#submit("/steer", content, options);
@@ -127,7 +130,7 @@ export class Session extends SessionCalls {
     };
   }
 
-  /** Permission requests that wait for an answer. */
+  /** Return the open permission requests. */
   async permissions(): Promise<PermissionRequest[]> {
     const open = await this.look<{ permissions: PermissionMembers[] }>(`/permissions${this.acp}`);
     return open.permissions.map((each) => new PermissionRequest(this.sessionId, each));

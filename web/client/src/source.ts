@@ -10,10 +10,10 @@ import type { SessionSnapshot } from "./rest.js";
 import type { SseEvent } from "./sse.js";
 import { type Batch, type Cursor, type StreamLimits, type Watch, follow } from "./stream.js";
 
-/** A place in a session's log, after that event. */
+/** A position in a session's log, after that event. */
 export interface Position {
   readonly id: number;
-  /** One life of the log; without it, whichever there is. */
+  /** The incarnation of the log; any if absent. */
   readonly epoch?: string;
 }
 
@@ -35,9 +35,8 @@ export interface EventSourceOf {
   /** The events of one session. */
   session(sessionId: string, after: Position, watch: Watch): AsyncIterable<Batch<Position>>;
   /**
-   * The events of some sessions, or without any named of all that there are and will be. `after` is the place that
-   * came with the last batch. Without one, what happens from now on comes; the first batch comes when the stream is
-   * open, even if it is empty.
+   * The events of the named sessions, or of all present and future ones. `after` is the place of the last batch.
+   * Without it, events start now; the first batch arrives when the stream is open, even if it is empty.
    */
   many(sessions: readonly string[], after: string | undefined, watch: Watch): AsyncIterable<Batch<string>>;
 }
@@ -59,19 +58,19 @@ export class DirectEvents implements EventSourceOf {
   }
 }
 
-/** What of a stream is new: by the numbers of the events, which each session counts for itself. */
+/** Filters repeated events by their numbers, which each session counts separately. */
 class Numbered {
-  /** By session, the newest event that was given. */
+  /** The newest delivered event of each session. */
   readonly ids = new Map<string, number>();
   /** Envelopes of an event whose number has not arrived. An event that was cut is sent again completely. */
   #parts: AnyEvent[] = [];
 
-  /** A new connection begins. */
+  /** Start of a new connection. */
   opened(): void {
     this.#parts = [];
   }
 
-  /** The events that were not given before, whole. Throws `RemoteProtocolError` if one is left out. */
+  /** Return the new, complete events. Throws `RemoteProtocolError` if one is missing. */
   take(events: readonly SseEvent[]): AnyEvent[] {
     const fresh: AnyEvent[] = [];
     for (const each of events) {
@@ -116,12 +115,12 @@ function envelopeOf(event: SseEvent): AnyEvent {
     const envelope = JSON.parse(event.data) as AnyEvent;
     if (envelope.v === 1 && typeof envelope.type === "string") return envelope;
   } catch {
-    // Told below.
+    // Assigned below.
   }
   throw new RemoteProtocolError("an event of the stream is no envelope; is it a turnwire daemon?");
 }
 
-/** How far one connection after the other has come in one session. */
+/** The position in one session, over several connections. */
 export class SessionCursor implements Cursor<Position> {
   isOver = false;
   place: Position;
@@ -148,7 +147,7 @@ export class SessionCursor implements Cursor<Position> {
 
   opened(headers: Headers): void {
     this.#numbered.opened();
-    // If it is another one than ours, the stream says so before anything else.
+    // If the log's incarnation differs from ours, the stream reports that first.
     const epoch = headers.get("turnwire-epoch");
     if (epoch !== null) this.place = { ...this.place, epoch };
   }
@@ -166,7 +165,7 @@ export class SessionCursor implements Cursor<Position> {
   }
 }
 
-/** The same in many sessions, with the daemon's one cursor over all of them. */
+/** The same for many sessions, with one cursor of the daemon for all. */
 export class ManyCursor implements Cursor<string> {
   readonly isOver = false;
   readonly #numbered = new Numbered();

@@ -1,13 +1,12 @@
 /**
- * Bytes of an event stream to events. However the network splits them, the events are the same: a line end, a
- * character and a CRLF may each be cut in two. Never looks into `data`.
+ * Parses an event stream incrementally. The network may split a line end, a character or a CRLF. `data` is not parsed.
  */
 
 /** One event of a stream. */
 export interface SseEvent {
-  /** `message` if the stream did not say. */
+  /** `message` by default. */
   readonly type: string;
-  /** Its `data` lines with a line feed between. */
+  /** Its `data` lines, joined by line feeds. */
   readonly data: string;
 }
 
@@ -17,19 +16,19 @@ const CR = 13;
 export class SseParser {
   /** The newest id of the stream, including one that came without an event. */
   lastEventId = "";
-  /** How long the server asks to wait before coming back, in milliseconds. */
+  /** The delay that the server requests before reconnecting, in milliseconds. */
   retryMs: number | undefined;
 
   readonly #decoder = new TextDecoder();
-  /** A line whose end has not come. */
+  /** An incomplete line. */
   #rest = "";
-  /** The last character was a CR: a LF that follows belongs to it. */
+  /** The last character was a CR: a following LF belongs to it. */
   #afterCr = false;
   #type = "";
   #data: string[] = [];
   #id = "";
 
-  /** The events that these bytes bring to their end. */
+  /** Return the events that these bytes complete. */
   feed(bytes: Uint8Array): SseEvent[] {
     const text = this.#decoder.decode(bytes, { stream: true });
     const events: SseEvent[] = [];

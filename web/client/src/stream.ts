@@ -17,18 +17,18 @@ import type { AnyEvent } from "./events.js";
 import type { Http } from "./http.js";
 import { type SseEvent, SseParser } from "./sse.js";
 
-/** The most that the first try waits: enough for a thousand clients not to come in the same millisecond. */
+/** The maximum first wait: enough to spread a thousand clients. */
 const AT_ONCE_MS = 50;
 const RETRY_MS = 1_000;
 const MOST_MS = 30_000;
 const LIVED_MS = 15_000;
 
-/** Whether a stream is connected: `lost` from the end of one connection to the first bytes of the next. */
+/** The state of a stream: `lost` from the end of one connection to the first bytes of the next. */
 export interface Connection {
   readonly state: "open" | "lost";
-  /** Of a stream of one session. */
+  /** Set for a stream of one session. */
   readonly sessionId?: string;
-  /** Why it was lost, if it did not just end. */
+  /** The cause, if the connection did not just end. */
   readonly reason?: TurnwireError;
 }
 
@@ -38,20 +38,20 @@ export interface Batch<Place> {
   readonly place: Place;
 }
 
-/** What a reader wants, and how far it has come. */
+/** The subscription of a reader, with its cursor. */
 export interface Cursor<Place> {
-  /** The same object while it stands still. */
+  /** The same object as long as it does not change. */
   readonly place: Place;
   readonly sessionId?: string;
-  /** There will be no more. */
+  /** No more events follow. */
   readonly isOver: boolean;
   path(): string;
   headers(): Record<string, string>;
-  /** A new connection begins. */
+  /** Start of a new connection. */
   opened(headers: Headers): void;
   /** Return the new events, and move the cursor after them. */
   take(events: readonly SseEvent[], lastEventId: string): AnyEvent[];
-  /** The stream ended by itself and brought nothing: whether nothing more can come. */
+  /** The stream ended without delivering anything: return whether more can follow. */
   isGone(): Promise<boolean>;
 }
 
@@ -60,7 +60,7 @@ export interface Watch {
   readonly onConnection?: (connection: Connection) => void;
 }
 
-/** Drops connections that may be dead without knowing it, and ends waits: everything comes back at once. */
+/** Drops connections that may be dead without notice, and ends waits, so that everything reconnects now. */
 export class Wakeup {
   readonly #waiting = new Set<() => void>();
 
@@ -80,7 +80,7 @@ export interface StreamLimits {
   readonly wakeup: Wakeup;
 }
 
-/** Batches as they come. Ends quietly when `watch.signal` is aborted. */
+/** Yield batches as they arrive. Ends quietly when `watch.signal` is aborted. */
 export async function* follow<Place>(
   http: Http,
   cursor: Cursor<Place>,
@@ -89,7 +89,7 @@ export async function* follow<Place>(
 ): AsyncGenerator<Batch<Place>, void, undefined> {
   const clock = http.clock;
   const backoff = new Backoff(RETRY_MS, MOST_MS, clock);
-  /** Connections in a row that brought nothing. */
+  /** Consecutive connections that delivered nothing. */
   let empty = 0;
   let awaySince: number | undefined;
   let isKnown = false;
@@ -155,7 +155,7 @@ export async function* follow<Place>(
           new DaemonUnreachable("the daemon's event stream ends at once each time; does a proxy hold it back?")
         );
       }
-      // Cut short by `stop`: the reader leaves, or wants to be back at once.
+      // Interrupted by `stop`: the reader leaves, or wants to reconnect now.
       await http.sleep(waitMs, connection.signal);
     } finally {
       forget();

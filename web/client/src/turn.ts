@@ -1,7 +1,7 @@
 /**
- * A turn as the program that prompted it holds it. `await turn` returns when the turn has ended and every handler
- * call for it has finished. A loop over it may begin late, run twice, or run beside others, and has every update of
- * the turn each time. No turn is ended here: only its terminal event ends it.
+ * A turn for the program that prompted it. `await turn` returns when the turn has ended and every handler call for it
+ * has finished. A loop over it may start late, run twice or run in parallel, and gets every update of the turn each
+ * time. Only the terminal event ends a turn.
  */
 
 import type { Content } from "./acp.js";
@@ -12,7 +12,7 @@ import type { Session } from "./session.js";
 import type { Walk } from "./walk.js";
 
 export class Turn implements PromiseLike<TurnResult>, AsyncIterable<UpdateEvent> {
-  /** Kept once the prompt is recorded; broken by what refused it. */
+  /** Resolves once the prompt is recorded; rejects with the error of a rejected prompt. */
   readonly accepted: Promise<PromptReceipt>;
   /** @internal */
   readonly progress: Promise<Progress>;
@@ -34,12 +34,12 @@ export class Turn implements PromiseLike<TurnResult>, AsyncIterable<UpdateEvent>
     this.progress.catch(() => {});
   }
 
-  /** Its id; none until it is accepted. */
+  /** Its id; undefined until it is accepted. */
   get promptId(): string | undefined {
     return this.#promptId;
   }
 
-  /** The end of the turn, drained. Throws `TurnError`, and what refused the prompt. */
+  /** Return the drained end of the turn. Throws `TurnError`, and the error of a rejected prompt. */
   async result(): Promise<TurnResult> {
     return (await this.progress).drained;
   }
@@ -72,27 +72,27 @@ export class Turn implements PromiseLike<TurnResult>, AsyncIterable<UpdateEvent>
 
   // -- what can be done about it -----------------------------------------------------------------------------
 
-  /** Ask for it to be stopped. Its end then says `cancelled`; one that has ended is left alone. */
+  /** Cancel it. It then ends as `cancelled`; a turn that has ended is unaffected. */
   async cancel(): Promise<void> {
     await this.session.cancel((await this.accepted).promptId);
   }
 
-  /** Say that it is over although its agent never said so. */
+  /** Declare it over although its agent has not reported its end. */
   async settle(): Promise<void> {
     await this.session.settle((await this.accepted).promptId);
   }
 
-  /** Change the prompt while it waits in the queue. Throws `PromptNotQueued` after that. */
+  /** Edit the prompt while it is queued. Throws `PromptNotQueued` afterwards. */
   async edit(content: Content): Promise<void> {
     await this.session.edit((await this.accepted).promptId, content);
   }
 
-  /** Move the prompt while it waits; 0 is next. */
+  /** Move the prompt while it is queued; 0 is next. */
   async move(position: number): Promise<void> {
     await this.session.move((await this.accepted).promptId, position);
   }
 
-  /** Take the prompt out of the queue. */
+  /** Remove the prompt from the queue. */
   async remove(): Promise<void> {
     await this.session.remove((await this.accepted).promptId);
   }

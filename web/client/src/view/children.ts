@@ -5,19 +5,19 @@
 
 import { type Members, Patch, changed, entriesOf, membersOf, textOf } from "./patch.js";
 
-/** `unknown`: its agent has not said, or is gone. */
+/** `unknown`: its agent has not reported it, or is gone. */
 export type ChildState = "running" | "requires_action" | "idle" | "unknown";
 
 export interface ChildRecord {
   readonly childId: string;
-  /** The child that announced it; none if the session itself did. */
+  /** The child that announced it; undefined for the session itself. */
   readonly parentId?: string;
   /** The turn in which it was announced. */
   readonly promptId?: string;
   readonly announcedAt?: number;
   readonly title?: string;
   readonly description?: string;
-  /** `unknown` if it is left out. */
+  /** `unknown` by default. */
   readonly state?: ChildState;
   readonly canCancel?: boolean;
   readonly cwd?: string;
@@ -30,7 +30,7 @@ export const ANNOUNCES = "subagent_update";
 const MESSAGES: ReadonlySet<string> = new Set(["session_message", "session_message_chunk"]);
 const KNOWN: ReadonlySet<string> = new Set(["running", "requires_action", "idle"]);
 
-/** A state in ACP's words; one that is not known is not idle. */
+/** Read a state of ACP; an unknown one is not idle. */
 export function readState(state: unknown): ChildState {
   const word = textOf(state);
   if (word === undefined || word === "unknown") return "unknown";
@@ -41,13 +41,13 @@ export function withState(record: ChildRecord, state: ChildState): ChildRecord {
   return changed<ChildRecord>(record, { state: state === "unknown" ? undefined : state });
 }
 
-/** What an announcement says the child does; as before if it says nothing. */
+/** Return the child's state after an announcement; unchanged without a state in it. */
 export function stateAfter(update: Members, before: ChildState | undefined): ChildState | undefined {
   const state = update["state"];
   return state === undefined ? before : readState(membersOf(state)?.["state"]);
 }
 
-/** After a `subagent_update` about it. */
+/** Return the state after a `subagent_update`. */
 export function announced(record: ChildRecord, update: Members): ChildRecord {
   const patch = new Patch(update, true);
   const capabilities = update["capabilities"];
@@ -68,7 +68,7 @@ export function announced(record: ChildRecord, update: Members): ChildRecord {
 
 // -- names ---------------------------------------------------------------------------------------------------
 
-/** The update with our ids in the place of the agent's. */
+/** Return the update with our ids in place of the agent's. */
 export function renamed(kind: string, update: Members, names: Readonly<Record<string, string>>): Members {
   if (kind === ANNOUNCES) {
     const state = membersOf(update["state"]);
@@ -85,7 +85,7 @@ function named(members: Members, name: string, names: Readonly<Record<string, st
   return id === undefined || !Object.hasOwn(names, id) ? {} : { [name]: names[id] };
 }
 
-/** A list of background work with our ids of the children in it. */
+/** Return a list of background work with our ids of its children. */
 function inBackground(state: Members, names: Readonly<Record<string, string>>): Members | undefined {
   const items = entriesOf(state["background"])?.map(membersOf);
   if (!items?.length || items.includes(undefined)) return undefined;

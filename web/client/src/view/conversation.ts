@@ -19,7 +19,7 @@ import {
   updateToolCall,
 } from "./tools.js";
 
-/** The part of a page of a transcript that this is made of. */
+/** The members of a transcript page that a conversation needs. */
 export interface ConversationPage {
   readonly lastEventId: number;
   readonly first: number;
@@ -53,13 +53,13 @@ const NOT_SHOWN: ReadonlySet<string> = new Set(["turn_complete", "_turn_complete
 export class Conversation {
   /** @internal */
   readonly transcript: Items;
-  /** By id. The map is changed in place; a terminal that changes is another object. */
+  /** By id. The map is changed in place; a changed terminal is a new object. */
   readonly terminals: ReadonlyMap<string, Terminal>;
   readonly #terminals: Map<string, Terminal>;
   #latest: Latest;
   #background: unknown;
 
-  /** @internal `isOlder`: it is a page from before, to which nothing is added. */
+  /** @internal `isOlder`: an older page, to which nothing is added. */
   constructor(page: ConversationPage, speaker: Speaker, given: { readonly isOlder?: boolean } = {}) {
     this.transcript = new Items(page, speaker, given);
     const terminals = Object.values(page.terminals ?? {}).map((each) => [each.terminalId, terminalOf(each)] as const);
@@ -68,12 +68,12 @@ export class Conversation {
     this.#background = page.background;
   }
 
-  /** In the order in which they appeared. The list is changed in place; an item that changes is another object. */
+  /** In order of appearance. The list is changed in place; a changed item is a new object. */
   get items(): readonly Item[] {
     return this.transcript.list;
   }
 
-  /** The place of the first of them in the whole transcript: an item's index is its place less this. */
+  /** The place of the first item in the whole transcript: an item's index is its place minus this. */
   get first(): number {
     return this.transcript.first;
   }
@@ -83,7 +83,7 @@ export class Conversation {
     return this.transcript.first > 0;
   }
 
-  /** The newest value of each thing that has one; another object if one of them changes. */
+  /** The newest value of each kind; a new object if one of them changes. */
   get latest(): Latest {
     return this.#latest;
   }
@@ -93,7 +93,7 @@ export class Conversation {
     this.#latest = latest;
   }
 
-  /** The agent's last list of what runs in the background; none if it reports no such thing. */
+  /** The agent's last list of background work; undefined if it reports none. */
   get background(): unknown {
     return this.#background;
   }
@@ -104,8 +104,8 @@ export class Conversation {
   }
 
   /**
-   * The places of the items that were added or replaced since the last call. Places do not change when a page from
-   * before is put in front.
+   * Return the places of items that were added or replaced since the last call. Prepending a page does not change
+   * places.
    */
   drain(): readonly number[] {
     const places = [...this.transcript.changed];
@@ -113,7 +113,7 @@ export class Conversation {
     return places;
   }
 
-  /** @internal An update of the agent, with our names for sessions. */
+  /** @internal Apply an update of the agent, with our ids of sessions. */
   hear(told: Told): void {
     const spoken = SPOKEN.get(told.kind);
     const isApplied = spoken ? spoken(this.transcript, told) : this.#hearState(told);
@@ -132,7 +132,7 @@ export class Conversation {
     const terminal = TERMINALS.get(kind);
     if (terminal) return terminal(this.#terminals, told, this.transcript.speaker.life ?? 0);
     if (STATES.has(kind)) {
-      // A list that is left out, null or no list says nothing about background work.
+      // A missing, null or malformed list contains no information about background work.
       const background = entriesOf(update["background"]);
       if (background !== undefined) this.#background = background;
       return true;

@@ -19,28 +19,28 @@ import { storedType } from "./turns.js";
 const LEFT_OPEN = "in_progress";
 const AT_WORK: ReadonlySet<ChildState | undefined> = new Set<ChildState>(["running", "requires_action"]);
 
-/** Things by name, and how many more there are that an entry only counts. */
+/** Ids, and the number of further things that an entry only counts. */
 interface Known {
   readonly names: ReadonlySet<string>;
   readonly others: number;
 }
 
-/** What an entry cannot say. Never changed, like the entry that it is beside. */
+/** The memory of an entry. Immutable, like the entry. */
 interface Memory {
   readonly permissions: Known;
   readonly queue: Known;
   /** Our ids. */
   readonly children: ReadonlyMap<string, ChildState>;
-  /** Children at work that are not known by name. */
+  /** Working children whose ids are unknown. */
   readonly otherChildren: number;
   readonly agentSessionId: string | undefined;
   readonly hasAgent: boolean;
-  /** What runs in the background: one key each, by which it is found. */
+  /** Background work, by key. */
   readonly work: ReadonlyMap<string, { readonly isCall: boolean; readonly id: string | undefined }>;
   readonly otherWork: number;
   /** The agent lists its background work itself. */
   readonly listsWork: boolean;
-  /** The tool calls of the turn that runs, with their status. */
+  /** The tool calls of the running turn, with their status. */
   readonly tools: ReadonlyMap<string, string>;
   readonly clients: Known;
 }
@@ -71,7 +71,7 @@ function withName(known: Known, name: string): Known {
   return known.names.has(name) ? known : { ...known, names: new Set([...known.names, name]) };
 }
 
-/** Without one that was there: if its name is not known, it is one of the others. */
+/** Return the ids without one: if it is unknown, it is one of the others. */
 function withoutName({ names, others }: Known, name: string): Known {
   if (!names.has(name)) return { names, others: Math.max(others - 1, 0) };
   return { names: new Set([...names].filter((each) => each !== name)), others };
@@ -87,8 +87,8 @@ interface Change {
 }
 
 /**
- * The entry after an event; the same object if the event is not newer than the entry. `session_created` makes one.
- * Events may be left out, if `concernsEntry` says that they do not matter.
+ * Return the entry after an event; the same object if the event is not newer. `session_created` creates one. Events for
+ * which `concernsEntry` is false may be left out.
  */
 export function foldEntry(entry: SessionEntry | undefined, event: AnyEvent): SessionEntry | undefined {
   const id = event.id;
@@ -110,10 +110,7 @@ export function foldEntry(entry: SessionEntry | undefined, event: AnyEvent): Ses
   return next;
 }
 
-/**
- * Whether an event may change more of an entry than `updatedAt`. What an agent says, says and says again in a turn
- * does not.
- */
+/** Whether an event may change more of an entry than `updatedAt`. Chunks and repeated updates do not. */
 export function concernsEntry(event: AnyEvent): boolean {
   if (event.type !== "session_update") return true;
   const kind = event.data.update.sessionUpdate as string;
@@ -255,7 +252,7 @@ function ended(
     const state = entry.closed ? "closed" : "idle";
     return { entry: { state, hasActivePrompt: false, activePromptId: undefined }, memory: leftOpen(memory) };
   }
-  // One that joined a turn had left the queue before.
+  // A joined prompt left the queue earlier.
   if (event.type === "turn_complete" && event.data.ending === "joined") return {};
   return { memory: { queue: withoutName(memory.queue, promptId) } };
 }
@@ -296,7 +293,7 @@ function heard(entry: SessionEntry, memory: Memory, event: EventOf<"session_upda
     const childId = agentId !== undefined && Object.hasOwn(names, agentId) ? names[agentId] : undefined;
     if (childId === undefined || childId === entry.sessionId) return {};
     const state = stateAfter(update, memory.children.get(childId));
-    // As a rule one that is announced at work is new.
+    // A child that is announced as working is usually new.
     return state === undefined ? {} : toldOfChild(memory, childId, state, { isNew: AT_WORK.has(state) });
   }
   if (child !== undefined) {
@@ -310,7 +307,7 @@ function heard(entry: SessionEntry, memory: Memory, event: EventOf<"session_upda
 function toldOfChild(memory: Memory, childId: string, state: ChildState, { isNew }: { isNew: boolean }): Change {
   const { children, otherChildren, hasAgent } = memory;
   if (!hasAgent) return {};
-  // One that is not known by name may be one of those that were counted.
+  // A child with an unknown id may be one of those that were counted.
   const wasCounted = !isNew && !children.has(childId) && otherChildren > 0;
   return {
     memory: {

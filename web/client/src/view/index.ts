@@ -1,4 +1,4 @@
-/** What `@turnwire/client/view` offers: sessions as a reader shows them, folded from what the daemon tells. Pure. */
+/** The exports of `@turnwire/client/view`: sessions for display, folded from the daemon's data. Pure. */
 
 export type { ChildRecord, ChildState } from "./children.js";
 export type { Conversation } from "./conversation.js";

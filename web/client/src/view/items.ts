@@ -1,27 +1,27 @@
 /**
- * The items of a transcript in the order in which they first appeared, found by the agent's ids for them. Their form
- * is that of the daemon's JSON, in which members that have their usual value are left out.
+ * The items of a transcript in order of their first appearance, indexed by the agent's ids. Their form is that of the
+ * daemon's JSON, without members that have their default value.
  *
- *   I1  An item never moves. Its place counts from the first of the whole transcript; its index here is the place
- *       less `first`.
- *   I2  An item object is never changed but replaced by another.
- *   I3  What an event changes of an item that was read later than the event is in the item already.
- *   I4  Ids of the agent mean the same within one life of its session only.
+ *   I1  An item never moves. Its place counts from the first item of the whole transcript; its index here is the place
+ *       minus `first`.
+ *   I2  Items are immutable: a change replaces the object.
+ *   I3  If an item was read later than an event, it includes the event's changes already.
+ *   I4  Ids of the agent are valid within one incarnation of its session only.
  */
 
 import type { ContentBlock, ToolCallContent } from "../acp.js";
 import { type Members, changed } from "./patch.js";
 
-/** What every item has. */
+/** Members of every item. */
 export interface ItemFields {
-  /** When it first appeared, wall time in milliseconds. */
+  /** Time of its first appearance, in milliseconds of wall time. */
   readonly at: number;
-  /** The turn in which it was said. */
+  /** The turn of the item. */
   readonly promptId?: string;
-  /** The ended turn that it came after, or that a change of it came after: it is late. */
+  /** The ended turn that the item, or a change of it, followed: it is late. */
   readonly after?: string;
   readonly life?: number;
-  /** The event that it appeared with. */
+  /** The event of its first appearance. */
   readonly firstEventId?: number;
   /** The newest event that changed it. */
   readonly lastEventId?: number;
@@ -34,7 +34,7 @@ export interface Message extends ItemFields {
   readonly messageId?: string;
   readonly content?: readonly ContentBlock[];
   readonly meta?: Members;
-  /** It is what a client prompted. */
+  /** It is a client's prompt. */
   readonly isPrompt?: boolean;
   readonly agentMessageId?: string;
   readonly author?: string;
@@ -47,9 +47,9 @@ export interface ToolCall extends ItemFields {
   readonly toolCallId: string;
   readonly name?: string;
   readonly title?: string;
-  /** `other` if it is left out. */
+  /** `other` by default. */
   readonly kind?: string;
-  /** `pending` if it is left out. */
+  /** `pending` by default. */
   readonly status?: string;
   readonly content?: readonly ToolCallContent[];
   readonly locations?: readonly { readonly path: string; readonly line?: number | null }[];
@@ -57,27 +57,27 @@ export interface ToolCall extends ItemFields {
   readonly rawOutput?: unknown;
   readonly capabilities?: unknown;
   readonly meta?: Members;
-  /** It was unfinished when its turn was asked to cancel. */
+  /** It was unfinished when its turn was cancelled. */
   readonly cancelledLocally?: boolean;
   /** It was unfinished when its turn ended, and not reported as background work. */
   readonly openAtEnd?: boolean;
 }
-/** The agent shortened its own memory of the conversation. */
+/** The agent compacted its memory of the conversation. */
 export interface Compaction extends ItemFields {
   readonly item: "compaction";
   readonly compactionId: string;
-  /** `in_progress` if it is left out. */
+  /** `in_progress` by default. */
   readonly status?: string;
   readonly summary?: readonly ContentBlock[];
   readonly error?: string;
   readonly meta?: Members;
 }
-/** Where a child session was announced. */
+/** The announcement of a child session. */
 export interface ChildSession extends ItemFields {
   readonly item: "child";
   readonly childId: string;
 }
-/** An update of a kind that is not known, or that lacks what its kind needs. */
+/** An update of an unknown kind, or without a required member. */
 export interface Unknown extends ItemFields {
   readonly item: "unknown";
   readonly kind: string;
@@ -88,20 +88,20 @@ export type Item = Message | ToolCall | Compaction | ChildSession | Unknown;
 /** The agent whose updates are folded now. */
 export interface Speaker {
   readonly agentSessionId?: string;
-  /** 1 if it is left out. */
+  /** 1 by default. */
   readonly protocolVersion?: number;
-  /** Which life of the agent's session this is; 0 if it is left out. */
+  /** The incarnation of the agent's session; 0 by default. */
   readonly life?: number;
 }
 
-/** What the agent may still change of the items before a page, by its ids. */
+/** Items before a page that the agent may still change, by its ids. */
 export interface Earlier {
   readonly toolCalls?: readonly string[];
   readonly compactions?: readonly string[];
   readonly children?: readonly string[];
 }
 
-/** An update on its way into the items. */
+/** An update to be applied to the items. */
 export interface Told {
   /** The event's number. */
   readonly id: number;
@@ -129,7 +129,7 @@ export class Items {
   readonly #earlier: Set<string>;
   readonly #isOlder: boolean;
 
-  /** `isOlder`: they are a page from before, to which nothing is added. */
+  /** `isOlder`: an older page, to which nothing is added. */
   constructor(
     page: { readonly items: readonly Item[]; readonly first: number; readonly earlier?: Earlier },
     speaker: Speaker,
@@ -198,7 +198,7 @@ export class Items {
     this.add(changed<Unknown>({ item: "unknown", at, kind, update }, { promptId, after }), told.id);
   }
 
-  /** Learn the agent's id for a prompt, unless the id means something else already. */
+  /** Store the agent's id for a prompt, unless the id is in use. */
   bind(place: number, agentMessageId: string, id: number): void {
     const key = `user ${agentMessageId}`;
     const prompt = this.at(place);
@@ -208,10 +208,10 @@ export class Items {
     this.put(place, prompt, { agentMessageId, life: this.speaker.life || undefined }, id);
   }
 
-  /** Another agent speaks from here on. */
+  /** Another agent takes over. */
   start(agentSessionId: string, protocolVersion: number, how: string): void {
     const { agentSessionId: known, life = 0 } = this.speaker;
-    // One that lost the session may call the new one by the old id.
+    // An agent that lost the session may use the old id for the new one.
     const isSame = protocolVersion >= 2 && agentSessionId === known && how !== "lost";
     this.speaker = { agentSessionId, protocolVersion, life: isSame ? life : life + 1 };
     if (isSame) return;
@@ -221,7 +221,7 @@ export class Items {
     this.#indexAll();
   }
 
-  /** Put the page before these in front of them; they are true up to the event `asOf`. */
+  /** Prepend the page before; its items are current up to the event `asOf`. */
   prepend(page: { readonly items: readonly Item[]; readonly first: number }, asOf: number): void {
     this.list.unshift(...page.items);
     this.first = page.first;
@@ -248,7 +248,7 @@ export class Items {
   }
 }
 
-/** The ended turn that a change of `item` follows; none if the change is in time or background work. */
+/** Return the ended turn that a change of `item` follows; undefined for a change in time, or by background work. */
 export function endedTurn(item: ItemFields, told: Told): string | undefined {
   if (told.after !== undefined) return told.after;
   return told.promptId === undefined || told.promptId === item.promptId ? undefined : item.promptId;

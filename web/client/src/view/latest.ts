@@ -1,4 +1,6 @@
-/** Updates of which only the latest counts: commands, mode, options, usage, plans, what the agent calls the session. */
+/**
+ * Updates of which only the latest counts: commands, mode, options, usage, plans, the agent's title of the session.
+ */
 
 import type { AvailableCommand, ConfigOption } from "../acp.js";
 import { type Members, Patch, changed, entriesOf, membersOf, textOf } from "./patch.js";
@@ -9,7 +11,7 @@ export interface Usage {
   readonly cost?: unknown;
 }
 
-/** What a client that joins late must know besides the transcript. */
+/** State besides the transcript that a late client needs. */
 export interface Latest {
   readonly commands?: readonly AvailableCommand[];
   readonly mode?: string;
@@ -19,11 +21,11 @@ export interface Latest {
   readonly models?: readonly unknown[];
   readonly configOptions?: readonly ConfigOption[];
   readonly usage?: Usage;
-  /** By plan id, each in the shape of the `plan` of a v2 `plan_update`; the one of a v1 agent is `main`. */
+  /** By plan id, in the form of `plan` in a v2 `plan_update`; the plan of a v1 agent is `main`. */
   readonly plans?: Readonly<Record<string, Members>>;
-  /** What the answer that opened the session has beside these. */
+  /** Other members of the response that opened the session. */
   readonly beside?: Members;
-  /** The agent's name for the session. */
+  /** The agent's title of the session. */
   readonly title?: string;
   readonly updatedAt?: string;
   readonly meta?: Members;
@@ -31,7 +33,7 @@ export interface Latest {
 
 const OFFERED = new Set(["sessionId", "modes", "models", "configOptions", "availableCommands"]);
 
-/** What the agent's answer that opened the session says of modes, models, options and commands. */
+/** Apply the modes, models, options and commands in the agent's response that opened the session. */
 export function takeOffers(latest: Latest, offers: unknown): Latest {
   const members = membersOf(offers) ?? {};
   const [mode, modes] = choice(members["modes"], "currentModeId", "availableModes");
@@ -52,7 +54,7 @@ function choice(offered: unknown, current: string, available: string): Choice {
   return listed === undefined ? [undefined, undefined] : [textOf(members[current]), listed];
 }
 
-/** The values after an update; none if it lacks what its kind needs. `nullClears`: the agent speaks v2. */
+/** Return the values after an update; undefined if a required member is missing. `nullClears`: the agent speaks v2. */
 type Fold = (latest: Latest, update: Members, nullClears: boolean) => Latest | undefined;
 
 const setCommands = (latest: Latest, update: Members): Latest | undefined => {

@@ -1,9 +1,9 @@
 /**
- * Messages: chunks that append, whole messages that patch, the user's prompts; and compactions, by which the agent
- * shortens its memory of them. Each fold changes or adds one item and gives whether the update could be applied.
+ * Messages: chunks that append, whole messages that patch, the user's prompts; and compactions of the agent's memory.
+ * Each fold changes or adds one item and returns whether the update could be applied.
  *
- * Without an id a chunk follows the last item, if that is a message of the same role and turn. Words that were said
- * inside of a tool call are messages apart. Late words never change what a turn said: `inTime` keeps it.
+ * A chunk without an id continues the last item, if that is a message of the same role and turn. Messages inside a tool
+ * call are separate. Late chunks never change the text of a turn: `inTime` keeps it.
  */
 
 import type { ContentBlock } from "../acp.js";
@@ -27,7 +27,7 @@ const ROLES: Readonly<Record<string, MessageRole>> = {
   agent_thought: "thought",
 };
 
-/** One more block at the end of a message. */
+/** Append a block to a message. */
 export function appendChunk(items: Items, told: Told): boolean {
   const block = membersOf(told.update["content"]) as ContentBlock | undefined;
   if (block === undefined) return false;
@@ -41,7 +41,7 @@ export function appendChunk(items: Items, told: Told): boolean {
   return true;
 }
 
-/** A v2 message: without content nothing changes, null clears, a list replaces. */
+/** A v2 message: an absent content keeps the old one, null clears, a list replaces. */
 export function updateWhole(items: Items, told: Told): boolean {
   const messageId = textOf(told.update["messageId"]);
   if (messageId === undefined) return false;
@@ -56,12 +56,12 @@ export function updateWhole(items: Items, told: Told): boolean {
 }
 
 interface Found {
-  /** None if it is new. */
+  /** Undefined for a new message. */
   readonly place: number | undefined;
   readonly message: Message;
 }
 
-/** The message that an update is about, ready to change; none if that is a prompt, or is not here. */
+/** Return the message that an update changes; undefined for a prompt, or if it is not loaded. */
 function continued(items: Items, told: Told, messageId: string | undefined, nested?: string): Found | undefined {
   const role = ROLES[told.kind] as MessageRole;
   const place = messageId === undefined ? lastMessage(items, told, role, nested) : items.find(role, messageId);
@@ -98,7 +98,7 @@ function lastMessage(items: Items, told: Told, role: MessageRole, nested: string
   return follows ? place : undefined;
 }
 
-/** The tool call that `_meta` puts something into. */
+/** Return the tool call that contains an update, by its `_meta`. */
 export function nestedUnder(meta: Members | undefined): string | undefined {
   for (const value of Object.values(meta ?? {})) {
     const parent = textOf(membersOf(value)?.["parentToolUseId"]);
@@ -107,7 +107,7 @@ export function nestedUnder(meta: Members | undefined): string | undefined {
   return undefined;
 }
 
-/** The blocks with one more, joined with the text before it if both are nothing but text. */
+/** Append a block; consecutive plain texts are joined. */
 function appended(blocks: readonly ContentBlock[], block: ContentBlock): readonly ContentBlock[] {
   const last = blocks.at(-1);
   const text = last === undefined ? undefined : plainText(last);
@@ -124,7 +124,7 @@ function plainText(block: ContentBlock): string | undefined {
 
 // -- prompts -------------------------------------------------------------------------------------------------
 
-/** The message that a client prompted; gives its place. */
+/** Add a client's prompt; return its place. */
 export function addPrompt(items: Items, told: Told, author: string | undefined, clientId: string | undefined): number {
   const isPiece = told.kind === "user_message_chunk";
   const given = told.update["content"];
@@ -155,7 +155,7 @@ export function updateCompaction(items: Items, told: Told): boolean {
   }));
 }
 
-/** `compaction_summary_chunk`: one more block. */
+/** `compaction_summary_chunk`: append a block. */
 export function appendSummary(items: Items, told: Told): boolean {
   const block = membersOf(told.update["content"]) as ContentBlock | undefined;
   if (block === undefined) return false;

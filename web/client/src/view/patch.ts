@@ -6,7 +6,7 @@
 
 export type Members = Readonly<Record<string, unknown>>;
 
-/** The members of an object; none if it is no object. */
+/** Return the members of an object; undefined if it is not one. */
 export function membersOf(value: unknown): Members | undefined {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Members) : undefined;
 }
@@ -21,7 +21,7 @@ export function textOf(value: unknown): string | undefined {
 
 type Loose<Value> = { readonly [Name in keyof Value]?: Value[Name] | undefined };
 
-/** A new object with other members; one that is undefined is left out. */
+/** Return a copy with other members; undefined members are removed. */
 export function changed<Value extends object>(value: Value, members: Loose<Value>): Value {
   const next = { ...value } as Record<string, unknown>;
   for (const [name, member] of Object.entries(members)) {
@@ -44,7 +44,7 @@ export class Patch {
     return textOf(member) ?? current;
   }
 
-  /** A text that has a usual value, which is left out. */
+  /** A text with a default value, which is left out. */
   word(name: string, current: string | undefined, usual: string): string | undefined {
     const text = this.text(name, current);
     return text === usual ? undefined : text;
@@ -66,7 +66,7 @@ export class Patch {
     return entries.length ? (entries as readonly Entry[]) : undefined;
   }
 
-  /** `_meta`: a key that is left out stays, a null key goes, another value replaces that key. */
+  /** `_meta`: an absent key stays, a null key is removed, another value replaces it. */
   meta(current: Members | undefined): Members | undefined {
     const member = this.members["_meta"];
     if (member === null) return this.nullClears ? undefined : current;

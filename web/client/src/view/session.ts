@@ -24,25 +24,25 @@ import { type Terminal, applyPermissionRequest, markCancelled, markOpen, readBac
 import { TURN_EVENTS, type TurnRecord, storedType, stepped } from "./turns.js";
 import { type Waits, waitsAfter } from "./waits.js";
 
-/** A permission request that is closed, and how. */
+/** A closed permission request with its outcome. */
 export type Answered = EventOf<"permission_resolved">["data"] & { readonly at: number };
 
-/** A prompt that waits. */
+/** A queued prompt. */
 export interface Waiting {
   readonly promptId: string;
   readonly content: readonly ContentBlock[];
   readonly queuedAt?: number;
   readonly author?: string;
   readonly clientId?: string;
-  /** The agent is asked to take it into the running turn. Not known of one that was steered before the page. */
+  /** The agent is asked to inject it into the running turn. Unknown for prompts that were steered before the page. */
   readonly steering?: boolean;
 }
 
 /** A child session: its record, and its conversation once that was read. */
 export class Child {
-  /** Another object whenever it changes. */
+  /** A new object whenever it changes. */
   record: ChildRecord;
-  /** None until its transcript is given to the view; of a child that began after the page it is there at once. */
+  /** Undefined until its transcript is passed to the view; a child that started after the page has it immediately. */
   conversation: Conversation | undefined;
   /** @internal The event up to which its transcript was read. */
   asOf = 0;
@@ -87,15 +87,15 @@ export function emptyTranscript(sessionId: string): Transcript {
 
 export class SessionView {
   readonly sessionId: string;
-  /** In the order in which they came. */
+  /** In order of arrival. */
   readonly turns: ReadonlyMap<string, TurnRecord>;
   /** The child sessions, including nested ones, in the order of their announcements. */
   readonly children: ReadonlyMap<string, Child>;
-  /** The permission requests that were closed last, by id: who answered what. */
+  /** The permission requests that were closed last, by id, with their answers. */
   readonly answered: ReadonlyMap<string, Answered>;
   #lastEventId: number;
   #isClosed: boolean;
-  /** The name that a user gave it. */
+  /** The user's title. */
   #name: string | undefined;
   #isNamed: boolean;
   #active: string | undefined;
@@ -105,13 +105,13 @@ export class SessionView {
   readonly #earlierChildren: ReadonlySet<string>;
   readonly #answered = new Map<string, Answered>();
   #waits: Waits = { order: [], steering: new Map(), permissions: [], held: undefined };
-  /** The event up to which the snapshot was true. */
+  /** The event of the snapshot. */
   #waitsAsOf = 0;
   #queue: readonly Waiting[] | undefined;
-  /** The newest events, which lead up to the last one. */
+  /** The newest events, up to the last one. */
   #recent: AnyEvent[] = [];
 
-  /** The newest page of a transcript, in the agent's own words. */
+  /** `page`: the newest page of a transcript, in the agent's dialect. */
   constructor(page: Transcript) {
     const { sessionId, turns, children = [], speaker = {} } = page;
     this.sessionId = sessionId;
@@ -131,24 +131,24 @@ export class SessionView {
     this.#waits = { ...this.#waits, order };
   }
 
-  /** The newest event that it knows. */
+  /** The newest event of the view. */
   get lastEventId(): number {
     return this.#lastEventId;
   }
 
-  /** What the foreground does now, by the events of turns alone. */
+  /** The state of the foreground, by the events of turns alone. */
   get state(): Standing {
     if (this.#isClosed) return "closed";
     const record = this.#active === undefined ? undefined : this.#turns.get(this.#active);
     return FOREGROUND[record?.state ?? ""] ?? "idle";
   }
 
-  /** The turn that the agent works on. */
+  /** The running turn. */
   get activePromptId(): string | undefined {
     return this.#active;
   }
 
-  /** The name that a user gave it, else the agent's. */
+  /** The user's title, else the agent's. */
   get title(): string | undefined {
     return this.#isNamed ? this.#name : this.#own.latest.title;
   }
@@ -182,12 +182,12 @@ export class SessionView {
     return this.#own.background;
   }
 
-  /** Open permission requests, in the order in which they were asked; those from before the page by `takeSnapshot`. */
+  /** Open permission requests, in order of arrival; those from before the page after `takeSnapshot`. */
   get permissions(): readonly PermissionMembers[] {
     return this.#waits.permissions;
   }
 
-  /** The prompts that wait, the next one first; in the right order from `takeSnapshot` on. */
+  /** The queued prompts, the next one first; in the right order after `takeSnapshot`. */
   get queue(): readonly Waiting[] {
     this.#queue ??= this.#waits.order.flatMap((promptId) => {
       const record = this.#turns.get(promptId);
@@ -196,12 +196,12 @@ export class SessionView {
     return this.#queue;
   }
 
-  /** Why nothing starts from the queue; known from `takeSnapshot` on. */
+  /** Why no queued prompt is started; known after `takeSnapshot`. */
   get queueHeld(): string | undefined {
     return this.#waits.held;
   }
 
-  /** The places of the items that were added or replaced since the last call; an index is a place less `first`. */
+  /** Return the places of items that were added or replaced since the last call; an index is a place minus `first`. */
   drain(): readonly number[] {
     return this.#own.drain();
   }
@@ -215,7 +215,7 @@ export class SessionView {
 
   // -- what is read --------------------------------------------------------------------------------------------
 
-  /** Put the page before in front. False if it does not fit, or is too old: read it again. */
+  /** Prepend the page before. False if it does not fit or is too old: read it again. */
   prepend(page: Transcript): boolean {
     if (page.first >= this.#own.first) return true; // it is here
     const since = this.#since(page.lastEventId);
@@ -229,8 +229,8 @@ export class SessionView {
   }
 
   /**
-   * The transcript of a child, its newest page first, then those before. False if it does not fit, or is too old: read
-   * it again.
+   * Add a child's transcript, its newest page first, then those before. False if it does not fit or is too old: read it
+   * again.
    */
   takeChild(page: ChildTranscript): boolean {
     const child = this.#children.get(page.child.id);
@@ -246,7 +246,7 @@ export class SessionView {
     else {
       child.conversation = read;
       child.asOf = page.lastEventId;
-      // As if all of it had just come.
+      // As if all its items had just arrived.
       for (let place = read.first; place < read.transcript.end; place++) read.transcript.changed.add(place);
     }
     return true;
@@ -269,7 +269,7 @@ export class SessionView {
     return true;
   }
 
-  /** The events after one, up to the last; none if they are not all here. */
+  /** Return the events after one, up to the last; undefined if some are not stored. */
   #since(id: number): readonly AnyEvent[] | undefined {
     if (id >= this.#lastEventId) return [];
     const missing = this.#lastEventId - id;
@@ -278,7 +278,7 @@ export class SessionView {
 
   // -- events --------------------------------------------------------------------------------------------------
 
-  /** What happened next. Throws `RemoteProtocolError` if something was left out. */
+  /** Apply the next event. Throws `RemoteProtocolError` if events are missing. */
   apply(event: AnyEvent): void {
     const id = event.id ?? event._meta?.partOf;
     // A frame without a number belongs to one stream and does not change the session.
@@ -393,7 +393,7 @@ export class SessionView {
     }
   }
 
-  /** A child begins, or the agent says something new of it. `parentId`: the child that says so. */
+  /** Add or update an announced child. `parentId`: the child that announced it. */
   #announce(told: Told, parentId: string | undefined, parent: Child | undefined): void {
     const childId = textOf(told.update["sessionId"]);
     if (childId === undefined || childId === this.sessionId) return;
@@ -470,7 +470,7 @@ export class SessionView {
     if (answer !== undefined) this.#place(record, { answer });
   }
 
-  /** The place of the last message of the agent in a turn. */
+  /** Return the place of the agent's last message in a turn. */
   #findAnswer({ promptId, place }: TurnRecord): number | undefined {
     const { transcript } = this.#own;
     if (place.first === undefined) return undefined;
@@ -510,7 +510,7 @@ export class SessionView {
 
   // -- bringing what was read a moment ago to where the view is ------------------------------------------------
 
-  /** An event that a page from before does not have, and the view has. */
+  /** Apply an event that is newer than an older page. */
   #catchUp(older: Conversation, event: AnyEvent): void {
     const id = event.id as number;
     const promptId = event.promptId ?? "";
@@ -537,7 +537,7 @@ export class SessionView {
     }
   }
 
-  /** The same of a child's transcript. */
+  /** The same for a child's transcript. */
   #hearChild(conversation: Conversation, childId: string, event: AnyEvent): void {
     const id = event.id as number;
     if (event.type === "agent_exited" || event.type === "session_closed") conversation.background = undefined;
@@ -551,7 +551,7 @@ export class SessionView {
     }
   }
 
-  /** A child that a child announced, in a transcript that was read before that. */
+  /** A child announced by a child, in a transcript that was read before. */
   #showAnnouncement(conversation: Conversation, parentId: string, { id, at, update, promptId, after }: Told): void {
     const childId = textOf(update["sessionId"]);
     const record = childId === undefined ? undefined : this.#children.get(childId)?.record;
@@ -589,7 +589,7 @@ function timeOf(event: AnyEvent): number {
   return event._meta?.serverTimestamp ?? 0;
 }
 
-/** An update with our names for sessions. */
+/** Return an update with our ids of sessions. */
 function toldOf(event: EventOf<"session_update">, id: number): Told {
   const { update, after, names } = event.data;
   const kind = update.sessionUpdate as string;
