@@ -34,6 +34,7 @@ class Row(NamedTuple):
 
 COMMANDS: dict[str, Row] = {
     "serve": Row("serve", "Run the daemon: host an agent and serve its sessions."),
+    "restart": Row("restart", "Start the daemon's program again; its turns continue."),
     "stdio": Row("stdio", "Be an agent on stdin and stdout, for an editor."),
     "agent": Row("agent", "Be the built-in agent, on stdin and stdout."),
     "agents": Row("agents", "List the agents that this machine can start; log in at one."),
@@ -69,7 +70,7 @@ COMMANDS: dict[str, Row] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "Talk": ("prompt", "chat", "answer", "cancel", "queue"),
     "Look": ("sessions", "attach", "tail", "explain", "export", "verify", "archive", "settle"),
-    "Run": ("serve", "stdio", "agents", "doctor", "config", "nodes", "copy"),
+    "Run": ("serve", "restart", "stdio", "agents", "doctor", "config", "nodes", "copy"),
     "Share": ("open", "login", "share", "token"),
     "Develop": ("agent", "check", "record", "replay", "dialects", "completion", "version"),
 }

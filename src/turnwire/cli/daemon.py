@@ -19,6 +19,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -36,6 +37,7 @@ from turnwire.cli.agent_source import hosted_agents, in_words
 from turnwire.cli.config import settings_hash
 from turnwire.cli.credentials import keep_token, kept_records, open_meanwhile
 from turnwire.cli.output import print_json, printable
+from turnwire.cli.restart import HAND_OVER
 from turnwire.errors import ConfigError, LifeOver
 from turnwire.hosting.environment import SHORTEST_SECRET
 from turnwire.hosting.held import end_held
@@ -63,7 +65,7 @@ LOST = LifeOver.exit_status
 """Exit code of a node that may not act any more and ends at once; its supervisor restarts it."""
 FORCED = 128
 """Base of the exit code for a second signal; the signal's number is added, as in a shell."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, HAND_OVER)
 STOPPING = {"event": "stopping"}
 EDITOR_GRACE_S = 5.0
 """Seconds for a `turnwire stdio` to reconnect; on one machine a connection is lost with its process only."""
@@ -89,7 +91,10 @@ def run_daemon(loaded: Loaded, *, as_json: bool, is_opened: bool = False, for_ed
     check_folders(settings)
     adopt_orphans()
     with traced():
-        run(partial(_serve, loaded, as_json, is_opened, for_editors))
+        hands_over = run(partial(_serve, loaded, as_json, is_opened, for_editors))
+    if hands_over:
+        # The process stays, and with it the place of the daemon at its supervisor.
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def log_secrets(settings: Settings) -> list[str]:
@@ -146,7 +151,8 @@ def traced() -> Generator[None]:
         provider.shutdown()
 
 
-async def _serve(loaded: Loaded, as_json: bool, is_opened: bool, for_editors: bool) -> None:
+async def _serve(loaded: Loaded, as_json: bool, is_opened: bool, for_editors: bool) -> bool:
+    """Serve until a signal ends it. Return true if the program is to be started again."""
     settings, limits = loaded.settings, loaded.limits
     await _check_outside(settings, limits)
     # Invalid files and a port in use are detected before a log is opened or a token created.
@@ -193,6 +199,9 @@ async def _serve(loaded: Loaded, as_json: bool, is_opened: bool, for_editors: bo
                         make_room=daemon.open_streams.drop_one,
                     )
                 tasks.cancel_scope.cancel()
+        if daemon.hands_over:
+            daemon.node.leave_agents()
+        return daemon.hands_over
 
 
 def _collect_rarely() -> None:
@@ -208,11 +217,11 @@ def _collect_rarely() -> None:
 def _record(daemon: Daemon, url: str, for_editors: bool) -> LocalDaemon:
     """Return the record by which programs on this machine find the daemon."""
     settings = daemon.settings
-    editors = settings_hash(settings) if for_editors else None
+    editors, started = settings_hash(settings) if for_editors else None, time.time_ns()
     if settings.data is not None:
-        return LocalDaemon(url, os.getpid(), str(settings.data.absolute()), editors=editors)
+        return LocalDaemon(url, os.getpid(), str(settings.data.absolute()), started=started, editors=editors)
     token = None if settings.no_auth else settings.token or daemon.first_token
-    return LocalDaemon(url, os.getpid(), token=token, editors=editors)
+    return LocalDaemon(url, os.getpid(), token=token, started=started, editors=editors)
 
 
 def _tls(settings: Settings) -> Tls | None:
@@ -232,9 +241,12 @@ async def stop_on_signal(
         task_status.started()
         async with anyio.create_task_group() as tasks:
             async for number in signals:
-                if daemon.stopping.is_set():
+                if number == HAND_OVER:
+                    hand_over(daemon, stop)
+                elif daemon.stopping.is_set():
                     end_now(number)
-                tasks.start_soon(drain, daemon, stop)
+                else:
+                    tasks.start_soon(drain, daemon, stop)
 
 
 @asynccontextmanager
@@ -281,6 +293,19 @@ async def drain(daemon: Daemon, stop: anyio.Event) -> None:
     seconds = daemon.limits.drain_s
     logger.info("stopping: turns have %g s to end; a second signal does not wait", seconds, extra=STOPPING)
     await daemon.drain()
+    stop.set()
+
+
+def hand_over(daemon: Daemon, stop: anyio.Event) -> None:
+    """End the listener without waiting for turns: the next program continues them."""
+    if daemon.stopping.is_set():
+        return
+    if daemon.settings.data is None:
+        logger.warning("no restart: sessions are in memory and would be lost", extra={"event": "restart_refused"})
+        return
+    logger.info("restarting: turns continue", extra={"event": "restarting"})
+    daemon.hands_over = True
+    daemon.stopping.set()
     stop.set()
 
 

@@ -52,7 +52,7 @@ log = logging.getLogger("turnwire.agent")
 
 HOLDER = Path(__file__).with_name("holder.py")
 SUFFIX = ".sock"
-_BOOT = """import sys
+BOOT = """import sys
 for name, path in zip(("turnwire.hosting.guard", "__main__"), sys.argv[1:3]):
     module = sys.modules[name] = type(sys)(name)
     with open(path) as file:
@@ -594,7 +594,7 @@ class Holders:
                 numbers = (self._hold_s, SPOOL_BYTES + limits.frame_bytes, limits.link_buffer_bytes // 4)
                 holder = subprocess.Popen(
                     [
-                        *(sys.executable, "-I", "-S", "-c", _BOOT, str(GUARD), str(HOLDER)),
+                        *(sys.executable, "-I", "-S", "-c", BOOT, str(GUARD), str(HOLDER)),
                         *(str(listener.fileno()), str(path), *map(str, numbers)),
                         *(os.path.abspath(cwd), "--"),
                         *command,

@@ -38,6 +38,8 @@ class LocalDaemon(Struct, frozen=True, omit_defaults=True):
     """Its data folder; `None` if it stores nothing."""
     token: str | None = None
     """The token, if it has no folder for one."""
+    started: int = 0
+    """Time of its start in nanoseconds. After `turnwire restart` it is another one, with the same process id."""
     editors: str | None = None
     """A hash of its agents and settings, if `turnwire stdio` started it for editors."""
 

@@ -215,6 +215,8 @@ class Daemon:
 
     stopping: StopSignal
     """Set when the daemon begins to stop: streams end, and new work is rejected."""
+    hands_over: bool = False
+    """True once the daemon is to be started again, and its agents are left to the next program."""
     drain_asked: StopSignal
     """Set when a request at another node asks this one to drain and stop."""
     lost: StopSignal
