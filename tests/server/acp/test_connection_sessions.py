@@ -9,6 +9,9 @@ import anyio
 import pytest
 from tests.support.acp import DIALECTS, MARKED, V1, V2, Client, Json, acp_daemon, connected, said
 
+from turnwire.ids import SessionId
+from turnwire.server.access.tokens import Identity, Role
+from turnwire.session.turn import TurnState
 from turnwire_testing import AgentOptions, ManualClock, Profile
 from turnwire_testing.patience import WAIT_S, quiet
 
@@ -221,6 +224,21 @@ async def test_sessions_are_listed_closed_and_come_back() -> None:
         assert await client.call("session/close", sessionId="s_none") == {}
 
 
+@pytest.mark.guarantee("G8")
+async def test_closing_a_session_ends_no_turn_of_another_client() -> None:
+    async with acp_daemon() as place, connected(place, V1) as client, connected(place, V1) as other:
+        session_id = await client.new()
+        await other.open("session/load", session_id)
+        request_id = await client.prompt(session_id, "say 1 begun\nnever")
+        await client.update("agent_message_chunk")
+        assert await other.call("session/close", sessionId=session_id) == {}
+        assert other.connection.sessions() == []
+        state = (await place.daemon.node.peek(session_id)).state
+        assert state.turn is not None
+        assert state.turn.state is TurnState.RUNNING
+        assert not any(each.get("id") == request_id and "result" in each for each in client.frames)
+
+
 async def test_a_deleted_session_is_gone_and_may_be_deleted_twice() -> None:
     async with acp_daemon() as place, connected(place, V1) as client:
         session_id = await client.new()
@@ -251,3 +269,56 @@ async def test_a_setting_brings_back_the_agent_of_a_loaded_session() -> None:
                 await quiet()
         assert await client.call("session/set_mode", sessionId=session_id, modeId="code") == {}
         assert place.source.started == 2
+
+
+async def test_a_directory_outside_the_roots_is_refused() -> None:
+    async with acp_daemon() as place, connected(place, V1) as client:
+        assert (await client.fails("session/new", cwd="/", mcpServers=[]))["data"]["code"] == "forbidden"
+        error = await client.fails("session/new", cwd=place.cwd, mcpServers=[], additionalDirectories=["/tmp"])
+        assert error["code"] == -32602
+
+
+ACTIONS: list[tuple[str, Json]] = [
+    ("session/new", {"mcpServers": []}),
+    ("session/fork", {"mcpServers": []}),
+    ("session/set_mode", {"modeId": "code"}),
+    ("session/set_model", {"modelId": "m"}),
+    ("session/set_config_option", {"configId": "c", "value": "v"}),
+    ("_turnwire/session/settle", {}),
+    ("session/close", {}),
+    ("session/delete", {}),
+]
+"""Every request but the prompt that changes a session."""
+
+
+@pytest.mark.guarantee("G13")
+async def test_an_observer_reads_and_does_nothing_else() -> None:
+    async with acp_daemon() as place, connected(place, V1) as first:
+        session_id = await first.new()
+        async with connected(place, V1, Identity("eve", Role.OBSERVER)) as observer:
+            await observer.open("session/load", session_id)
+            for method, params in ACTIONS:
+                error = await observer.fails(method, sessionId=session_id, cwd=place.cwd, **params)
+                assert error["data"]["code"] == "forbidden", method
+            refused = await observer.answer(await observer.prompt(session_id, "say 1 x"))
+            assert refused["error"]["data"]["code"] == "forbidden"
+            request_id = await first.prompt(session_id, "say 1 x\nnever")
+            await observer.update("agent_message_chunk")
+            await observer.notify("session/cancel", sessionId=session_id)
+            await observer.call("session/list")
+            assert not any(each.get("id") == request_id for each in first.frames)
+
+
+@pytest.mark.guarantee("G13")
+async def test_a_token_for_one_session_sees_no_other() -> None:
+    async with acp_daemon() as place, connected(place, V1) as first:
+        own, other = await first.new(), await first.new()
+        async with connected(place, V1, Identity("kim", Role.CONTROLLER, SessionId(own))) as client:
+            listed = (await client.call("session/list"))["sessions"]
+            assert [each["sessionId"] for each in listed] == [own]
+            error = await client.fails("session/load", sessionId=other, cwd=place.cwd, mcpServers=[])
+            unknown = await client.fails("session/load", sessionId="s_none", cwd=place.cwd, mcpServers=[])
+            assert error["code"] == unknown["code"] == -32002
+            assert not client.connection.may_read(other)
+            await client.open("session/load", own)
+            assert "result" in await client.answer(await client.prompt(own, "say 1 x"))
