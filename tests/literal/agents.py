@@ -295,7 +295,7 @@ class AgentListener:
     def _reply(self, agent: RawAgent, frame: Frame) -> None:
         """Answer the requests of the first steps; everything else is left to the test."""
         method = frame.get("method", "")
-        if "id" not in frame or method in ("", "session/prompt"):
+        if "id" not in frame or method in ("", "session/prompt", "_session/steering"):
             return
         reply = self.replies.get(method) or REPLIES.get(method)
         if reply is not None:

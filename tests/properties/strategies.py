@@ -15,7 +15,7 @@ from tests.unit.session.driving import SAMPLES
 
 from turnwire.ids import RequestId
 from turnwire.session.events import CancelRung, TurnEnd, TurnEvent
-from turnwire.session.inputs import WhenBusy
+from turnwire.session.inputs import SteerOutcome, WhenBusy
 
 
 class Which(Enum):
@@ -124,7 +124,7 @@ _WEIGHTED: list[tuple[int, st.SearchStrategy[Happening]]] = [
     (2, _happening("child_asks", child=children, agent_id=request_ids, method=methods)),
     (1, _happening("child_is_cancelled", pick=_pick)),
     (1, _happening("agent_withdraws", agent_id=request_ids)),
-    (5, _happening("agent_answers_steering", which=steered, pick=_pick, injected=st.booleans())),
+    (5, _happening("agent_answers_steering", which=steered, pick=_pick, outcome=st.sampled_from(SteerOutcome))),
     (1, _happening("agent_goes", code=gone_codes)),
     (2, _happening("deadline_passes", which=which, pick=_pick, rung=rungs)),
     (1, _happening("restart")),

@@ -411,8 +411,8 @@ class SessionMachine(RuleBasedStateMachine):
         assert decision is not None
         assert {each.request_id for each in decision.events if isinstance(each, ev.PermissionResolved)} == meant
 
-    def agent_answers_steering(self, which: Which, pick: int, injected: bool) -> None:
-        self.give(i.SteerAnswered(at=self.now(), prompt_id=self.turn(which, pick), injected=injected))
+    def agent_answers_steering(self, which: Which, pick: int, outcome: i.SteerOutcome) -> None:
+        self.give(i.SteerAnswered(at=self.now(), prompt_id=self.turn(which, pick), outcome=outcome))
 
     def agent_goes(self, code: str) -> None:
         self.give(i.AgentGone(at=self.now(), code=code, message="gone"))

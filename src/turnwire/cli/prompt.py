@@ -64,6 +64,7 @@ NOT_STEERED = {
     ev.SteerRefusal.NO_TURN: "none runs",
     ev.SteerRefusal.NOT_AT_WORK: "its agent is not at work on it",
     ev.SteerRefusal.NOT_OFFERED: "the agent takes nothing in while it works",
+    ev.SteerRefusal.NOT_ON_V2: "the agent takes nothing in while it works on ACP 2; try `protocol = 1`",
     ev.SteerRefusal.DECLINED: "the agent did not take it",
     ev.SteerRefusal.TURN_ENDED: "that ended before the agent took it",
     ev.SteerRefusal.AGENT_GONE: "the agent is gone",

@@ -312,6 +312,7 @@ class ToolCalls:
                 tools.append_output(self._terminals, event, 0)
             return None
         told = fold(self._transcript, event)
+        tools.update_shown(self._terminals, event, 0)
         # The order of items is not used here.
         self._transcript.stored.clear()
         tool_call_id = text_of(members(event.update), "toolCallId")

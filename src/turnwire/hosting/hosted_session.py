@@ -74,6 +74,7 @@ from turnwire.projections.dialect import (
     read_session_id,
     read_steer_result,
     session_params,
+    steering_params,
 )
 from turnwire.projections.repeats import Repeats, Said, compare
 from turnwire.projections.translate.sessions import mcp_servers, unwanted_servers
@@ -101,6 +102,7 @@ from turnwire.session.inputs import (
     ChoicesTold,
     DeadlinePassed,
     SteerAnswered,
+    SteerOutcome,
     TimeLimitPassed,
 )
 from turnwire.session.json_members import members
@@ -660,9 +662,9 @@ class HostedSession:
         """Send `_session/steering`."""
         attachment = self._attachment
         if attachment is None or attachment.agent_session_id is None:
-            self._put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, injected=False))
+            self._put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, outcome=SteerOutcome.FAILED))
             return
-        params = self._prompt_params(attachment, content, meta)
+        params = steering_params(attachment.agent_session_id, content, meta)
         answered = partial(self._steer_answered, attachment, prompt_id)
         attachment.steered[prompt_id] = attachment.connection.ask(self, SESSION_STEERING, params, answered)
         self._note()
@@ -672,8 +674,8 @@ class HostedSession:
         if frame is not None and self._attachment is attachment:
             attachment.answers[prompt_id] = attachment.connection.peer.frame or 0
             self._note()
-            injected = isinstance(frame, Result) and read_steer_result(frame.result)
-            self._put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, injected=injected))
+            outcome = read_steer_result(frame.result) if isinstance(frame, Result) else SteerOutcome.FAILED
+            self._put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, outcome=outcome))
 
     def _cancel(self, prompt_id: PromptId, rung: CancelRung) -> None:
         """Perform one step of the cancel escalation."""

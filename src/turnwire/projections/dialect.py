@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import AgentSessionId, PermissionId, PromptId
 from turnwire.session.events import TurnEnd
-from turnwire.session.inputs import AgentAnswered, AgentAsks
+from turnwire.session.inputs import AgentAnswered, AgentAsks, SteerOutcome
 from turnwire.session.state import Setup
 from turnwire.wire.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION, ErrorObject, Request, raw
 from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION, VENDOR
@@ -55,20 +55,27 @@ def initialize_params(version: str, *, protocol: int = NEWEST_VERSION, services:
         "terminal": services,
         "elicitation": elicitation,
         "subagents": {},
+        "plan": {},
+        # Agents list the logins that run in a terminal only to clients that show such a command to their user.
+        "auth": {"terminal": True},
         "session": {
             "turnComplete": {},
             "configOptions": {"boolean": {}},
             "compaction": {},
             "notices": {},
         },
-        "_meta": {VENDOR: {"turnComplete": {}}},
+        "_meta": {VENDOR: {"turnComplete": {}}, "terminal-auth": True},
     }
     return raw(
         {
             "protocolVersion": protocol,
             "clientCapabilities": v1,
             "clientInfo": named,
-            "capabilities": {"elicitation": elicitation},
+            "capabilities": {
+                "elicitation": elicitation,
+                "auth": {"terminal": {}},
+                "_meta": {"terminal-auth": True},
+            },
             "info": named,
         }
     )
@@ -115,7 +122,7 @@ def read_initialize(result: Raw) -> AgentProfile:
         version=2 if is_v2 else 1,
         turn_end=turn_end,
         ready=_offered(places, "ready"),
-        steering=_offered(places, "steering"),
+        steering=any(_is_steerable(each.get("steering")) for each in (*places, _member(answer, "_meta"))),
         capabilities=raw(v2 if is_v2 else v1),
         load=not is_v2 and v1.get("loadSession") is True,
         # On v2 both are implied for every agent that has sessions at all.
@@ -145,13 +152,28 @@ def _offered(places: tuple[dict[str, Any], ...], name: str) -> bool:
     return any(place.get(name) is True or isinstance(place.get(name), dict) for place in places)
 
 
+def _is_steerable(value: object) -> bool:
+    """Released agents write `{"supported": true}`; without that member the object alone offers it."""
+    return value is True or (isinstance(value, dict) and value.get("supported", True) is not False)  # pyright: ignore[reportUnknownMemberType]
+
+
 # -- to the agent --------------------------------------------------------------------------------------------
 
 
 def prompt_params(session_id: AgentSessionId, content: Raw, meta: Raw | UnsetType = UNSET) -> Raw:
-    """Return the params of `session/prompt` and `_session/steering`."""
+    """Return the params of `session/prompt`."""
     params = {"sessionId": session_id, "prompt": content}
     return raw(params if meta is UNSET else params | {"_meta": meta})
+
+
+def steering_params(session_id: AgentSessionId, content: Raw, meta: Raw | UnsetType = UNSET) -> Raw:
+    """Return the params of `_session/steering`. An agent without a turn must not start one: it would be prompted
+    as well.
+    """
+    known: dict[str, Any] = {} if meta is UNSET else _object(meta)
+    return prompt_params(
+        session_id, content, raw({**known, "steering": {"idleBehavior": SteerOutcome.PROMPT_REQUIRED}})
+    )
 
 
 def session_params(session_id: AgentSessionId) -> Raw:
@@ -170,9 +192,10 @@ def opening_params(session_id: AgentSessionId | None, cwd: str, setup: Setup) ->
     return raw(params if setup.meta is UNSET else params | {"_meta": setup.meta})
 
 
-def read_steer_result(result: Raw) -> bool:
-    """True if `_session/steering` injected the prompt into the running turn."""
-    return _object(result).get("outcome") == "injected"
+def read_steer_result(result: Raw) -> SteerOutcome:
+    """Return the outcome of `_session/steering`."""
+    outcome = _object(result).get("outcome")
+    return SteerOutcome(outcome) if outcome in [*SteerOutcome] else SteerOutcome.FAILED
 
 
 # -- from the agent ------------------------------------------------------------------------------------------

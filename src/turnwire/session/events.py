@@ -79,6 +79,8 @@ class SteerRefusal(StrEnum):
     """A turn ran that its agent was not working on: it is being cancelled, or no agent has the session."""
     NOT_OFFERED = "not_offered"
     """The agent offers no steering."""
+    NOT_ON_V2 = "not_on_v2"
+    """The agent offers no steering on v2; it may on v1 (`protocol = 1`)."""
     DECLINED = "declined"
     """The agent declined it."""
     TURN_ENDED = "turn_ended"

@@ -273,9 +273,21 @@ class AgentWithdraws(Input, frozen=True):
     agent_request_id: RequestId
 
 
+class SteerOutcome(StrEnum):
+    """The agent's answer to `_session/steering`."""
+
+    INJECTED = "injected"
+    STARTED = "startedNewTurn"
+    """It runs the prompt as a new turn, so the prompt is never sent again."""
+    PROMPT_REQUIRED = "promptRequired"
+    """It runs no turn."""
+    FAILED = "failed"
+    """This, an error, or an unknown outcome: it does not have the prompt."""
+
+
 class SteerAnswered(Input, frozen=True):
     prompt_id: PromptId
-    injected: bool
+    outcome: SteerOutcome
 
 
 class AgentGone(Input, frozen=True):

@@ -31,6 +31,7 @@ from turnwire.session.inputs import (
     ReleaseQueue,
     RemovePrompt,
     SteerAnswered,
+    SteerOutcome,
     UpdatePrompt,
     WhenBusy,
 )
@@ -150,7 +151,7 @@ def _bytes_of(turn: Turn) -> int:
 def _wait(draft: Draft, input: Prompt) -> None:
     waiting = len(draft.state.queue) - 1
     first = input.when_busy in {WhenBusy.INTERRUPT, WhenBusy.STEER}
-    refusal = _steer_refusal(draft.state)
+    refusal = steer_refusal(draft.state)
     steering = input.when_busy is WhenBusy.STEER and refusal is None
     queued = ev.PromptQueued(
         at=input.at,
@@ -170,13 +171,13 @@ def _wait(draft: Draft, input: Prompt) -> None:
         draft.record(ev.SteerDeclined(at=input.at, prompt_id=input.prompt_id, reason=refusal))
 
 
-def _steer_refusal(state: SessionState) -> ev.SteerRefusal | None:
+def steer_refusal(state: SessionState) -> ev.SteerRefusal | None:
     """Return the reason for which no prompt can be steered into the session now; `None` if one can."""
     turn, agent = state.turn, state.agent
     if turn is None:
         return ev.SteerRefusal.NO_TURN
     if agent is not None and not agent.steering:
-        return ev.SteerRefusal.NOT_OFFERED
+        return ev.SteerRefusal.NOT_ON_V2 if agent.protocol_version == 2 else ev.SteerRefusal.NOT_OFFERED
     is_at_work = agent is not None and turn.state in {TurnState.RUNNING, TurnState.REQUIRES_ACTION}
     return None if is_at_work else ev.SteerRefusal.NOT_AT_WORK
 
@@ -299,16 +300,25 @@ def _waiting(draft: Draft, prompt_id: PromptId) -> Turn:
 
 
 def steer_answered(draft: Draft, input: SteerAnswered) -> None:
-    """Handle the agent's answer to a steering prompt: injected into the running turn, or declined."""
+    """Handle the agent's answer to a steering prompt: injected into the running turn, started, or declined."""
     turn = find_turn(draft.state, input.prompt_id)
     if turn is None or turn.state is not TurnState.QUEUED or not turn.steering or turn.content is UNSET:
         return
-    host, last = draft.state.turn, draft.state.last
-    if not input.injected:
-        refusal = ev.SteerRefusal.TURN_ENDED if host is None else ev.SteerRefusal.DECLINED
+    host, last, agent = draft.state.turn, draft.state.last, draft.state.agent
+    if input.outcome in {SteerOutcome.PROMPT_REQUIRED, SteerOutcome.FAILED}:
+        is_over = host is None or input.outcome is SteerOutcome.PROMPT_REQUIRED
+        refusal = ev.SteerRefusal.TURN_ENDED if is_over else ev.SteerRefusal.DECLINED
         draft.record(ev.SteerDeclined(at=input.at, prompt_id=turn.prompt_id, reason=refusal))
         start_next(draft, input.at)
         return
+    is_started = input.outcome is SteerOutcome.STARTED and host is None
+    if is_started and agent is not None and agent.turn_end is ev.TurnEnd.IDLE:
+        draft.record(ev.PromptOffered(at=input.at, prompt_id=turn.prompt_id))
+        start_next(draft, input.at)
+        # The agent's answer to this request stands for the answer to a prompt.
+        draft.record(ev.PromptAnswered(at=input.at, prompt_id=turn.prompt_id))
+        return
+    # Other agents do not report the end of a turn that they began by themselves: its output follows the last turn.
     into = host.prompt_id if host is not None else last.prompt_id if last is not None else turn.prompt_id
     content = turn.content
     draft.record(ev.PromptInjected(at=input.at, prompt_id=turn.prompt_id, into=into))

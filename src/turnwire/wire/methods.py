@@ -152,7 +152,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
     (SESSION_SET_MODEL, _A, _REQ, _SES, _U, "", _NO, _SERVER),
     (SESSION_SET_CONFIG_OPTION, _A, _REQ, _SES, _S, "", "", _AGENTS),
     (SESSION_PROMPT, _A, _REQ, _SES, _S, "", _V2_SESSION, _AGENTS),
-    (SESSION_STEERING, _A, _REQ, _SES, _D, "", "", _SDK | _SCRIPTED),
+    (SESSION_STEERING, _A, _REQ, _SES, _D, "", "", _AGENTS),
     (SESSION_CANCEL, _A, _NOTE, _SES, _S, "", _V2_SESSION, _AGENTS),
     (SESSION_SETTLE, _A, _REQ, _SES, _D, "", "", _SERVER),
     # Advertised by each item while it can be cancelled, not in `initialize`.

@@ -12,7 +12,7 @@ from msgspec import Raw
 from turnwire.ids import AgentSessionId, PermissionId, PromptId
 from turnwire.projections import dialect
 from turnwire.session.events import TurnEnd
-from turnwire.session.inputs import AgentAnswered
+from turnwire.session.inputs import AgentAnswered, SteerOutcome
 from turnwire.session.state import Setup
 from turnwire.wire.jsonrpc import Request, raw
 
@@ -146,11 +146,23 @@ def test_the_ways_to_log_in_and_the_name_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "is_injected"),
-    [({"outcome": "injected"}, True), ({"outcome": "promptRequired"}, False), ({}, False), ("injected", False)],
+    ("result", "outcome"),
+    [
+        *(({"outcome": each.value}, each) for each in SteerOutcome),
+        *((each, SteerOutcome.FAILED) for each in ({"outcome": "x"}, {"outcome": ["injected"]}, {}, "injected")),
+    ],
 )
-def test_steering_went_in_only_if_the_agent_says_so(result: object, is_injected: bool) -> None:
-    assert dialect.read_steer_result(raw(result)) is is_injected
+def test_only_a_known_outcome_of_steering_counts(result: object, outcome: SteerOutcome) -> None:
+    assert dialect.read_steer_result(raw(result)) is outcome
+
+
+@pytest.mark.parametrize(
+    ("said", "is_offered"),
+    [({"supported": True}, True), ({}, True), (True, True), ({"supported": False}, False), (False, False)],
+)
+def test_steering_is_read_at_the_top_of_the_result(said: object, is_offered: bool) -> None:
+    answer = {"protocolVersion": 1, "agentCapabilities": {}, "_meta": {"steering": said}}
+    assert dialect.read_initialize(raw(answer)).steering is is_offered
 
 
 def test_content_goes_to_the_agent_byte_for_byte() -> None:

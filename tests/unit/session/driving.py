@@ -185,7 +185,11 @@ def withdraws(agent_id: RequestId) -> i.AgentWithdraws:
 
 
 def steered(prompt_id: str, *, injected: bool) -> i.SteerAnswered:
-    return i.SteerAnswered(at=AT, prompt_id=PromptId(prompt_id), injected=injected)
+    return steer_outcome(prompt_id, i.SteerOutcome.INJECTED if injected else i.SteerOutcome.FAILED)
+
+
+def steer_outcome(prompt_id: str, outcome: i.SteerOutcome) -> i.SteerAnswered:
+    return i.SteerAnswered(at=AT, prompt_id=PromptId(prompt_id), outcome=outcome)
 
 
 def gone(code: str = "agent_exited") -> i.AgentGone:

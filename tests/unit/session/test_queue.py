@@ -19,6 +19,7 @@ from tests.unit.session.driving import (
     prompt,
     refused,
     remove,
+    steer_outcome,
     steered,
     types,
 )
@@ -37,7 +38,7 @@ from turnwire.limits import IDEMPOTENCY_KEYS, Limits
 from turnwire.session import events as ev
 from turnwire.session.effects import AskAgent, CancelAgent, SteerAgent
 from turnwire.session.evolve import fold
-from turnwire.session.inputs import HoldQueue, Prompt, UpdatePrompt, WhenBusy
+from turnwire.session.inputs import HoldQueue, Prompt, SteerOutcome, UpdatePrompt, WhenBusy
 from turnwire.session.queue import Accepted
 
 STEER, INTERRUPT, REJECT = WhenBusy.STEER, WhenBusy.INTERRUPT, WhenBusy.REJECT
@@ -297,6 +298,33 @@ def test_a_turn_that_ends_before_the_agent_said_whether_it_steers(injected: bool
     else:
         assert (session.running(), session.waiting()) == ("s1", ["p3"])
         assert [each.reason for each in session.found(ev.SteerDeclined)] == [ev.SteerRefusal.TURN_ENDED]
+
+
+def test_a_steering_prompt_that_comes_after_the_agents_turn_is_asked_once() -> None:
+    session = busy(steering=True)
+    session.take(prompt("s1", when=STEER), steer_outcome("s1", SteerOutcome.PROMPT_REQUIRED))
+    assert [each.reason for each in session.found(ev.SteerDeclined)] == [ev.SteerRefusal.TURN_ENDED]
+    session.take(answered("p1"), answered("s1"))
+    assert [each.prompt_id for each in session.effects_of(AskAgent)] == ["p1", "s1"]
+
+
+def test_a_steering_prompt_that_the_agent_runs_by_itself_is_never_asked_again() -> None:
+    session = busy(steering=True)
+    session.take(prompt("s1", when=STEER), answered("p1"), steer_outcome("s1", SteerOutcome.STARTED))
+    session.take(chunk("late"))
+    assert session.ends() == {"p1": "end_turn", "s1": "end_turn"}
+    assert [each.prompt_id for each in session.effects_of(AskAgent)] == ["p1"]
+
+
+def test_a_steering_prompt_that_a_v2_agent_runs_by_itself_is_its_turn() -> None:
+    session = Session(ev.TurnEnd.IDLE, steering=True)
+    session.take(prompt("p1"), answered("p1", None, "m1"), agent_is("running"), prompt("s1", when=STEER))
+    session.take(agent_is("idle", stopReason="end_turn"), steer_outcome("s1", SteerOutcome.STARTED))
+    assert session.running() == "s1"
+    session.take(agent_is("running"), chunk("words"), agent_is("idle", stopReason="end_turn"))
+    assert session.ends() == {"p1": "end_turn", "s1": "end_turn"}
+    assert [each.prompt_id for each in session.effects_of(AskAgent)] == ["p1"]
+    assert session.found(ev.SessionUpdated)[-2].prompt_id == "s1"
 
 
 def test_what_waits_behind_a_steering_prompt_starts_when_that_is_cancelled() -> None:

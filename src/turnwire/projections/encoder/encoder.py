@@ -110,6 +110,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
     """True if it accepts boolean config options."""
     children: bool = False
     """True for v1 with child sessions. Every v2 client knows them."""
+    terminals: bool = False
+    """True for a v1 client that shows an agent's terminals by the `_meta` of tool calls."""
 
 
 # -- the end of a turn --------------------------------------------------------------------------------------------

@@ -362,6 +362,7 @@ class SessionEncoder:
                 event.offers,
                 life=known.life,
                 boolean_options=self._dialect.boolean_options,
+                terminals=self._dialect.terminals,
                 losses=known.losses,
             )
         known.options = members(event.offers).get("configOptions", known.options).copy()

@@ -18,6 +18,7 @@ from msgspec import Raw, Struct
 
 from turnwire.errors import RemoteProtocolError, TurnwireError
 from turnwire.projections.dialect import NEWEST_VERSION, AgentProfile
+from turnwire.projections.meta_terminals import OUTPUT as TERMINAL_OUTPUT
 from turnwire.session.child_names import ANNOUNCES
 from turnwire.session.json_members import as_object, child, entries, is_offered, members, raw, text_of
 from turnwire.wire.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
@@ -129,6 +130,8 @@ class ClientProfile(Struct, frozen=True, kw_only=True):
     boolean_options: bool = True
     terminal_login: bool = False
     """True if it can run the agent's program for its user to log in there."""
+    terminals: bool = False
+    """True if it shows an agent's terminals by the `_meta` of tool calls, as Zed does."""
     withheld: frozenset[str] = frozenset()
     """Kinds of update that it did not request and must not be sent."""
     name: str | None = None
@@ -202,7 +205,9 @@ def _read_v1(fields: dict[str, Any]) -> ClientProfile:
         fs_write=files.get("writeTextFile") is True,
         terminal=offered.get("terminal") is True,
         boolean_options=is_offered(child(session, "configOptions"), "boolean"),
-        terminal_login=child(offered, "auth").get("terminal") is True,
+        terminal_login=child(offered, "auth").get("terminal") is True
+        or child(offered, "_meta").get("terminal-auth") is True,
+        terminals=child(offered, "_meta").get(TERMINAL_OUTPUT) is True,
         withheld=_withheld(
             tuple(kind for kind, (place, name) in _GATED.items() if not is_offered(child(offered, *place), name))
         ),
@@ -351,7 +356,11 @@ def initialize_result(agent: AgentProfile | None, client: ClientProfile, host: H
     title = VENDOR if agent is None or agent.name is None else agent.name
     us = {"name": VENDOR, "title": title, "version": host.version}
     logout = agent is not None and can_log_out(agent)
-    return raw(initialize_answer(client.version, us, offered, host, methods, logout=logout))
+    answer = initialize_answer(client.version, us, offered, host, methods, logout=logout)
+    # Clients look for it where the released agents have it.
+    return raw(
+        answer | {"_meta": {"steering": {"supported": True}}} if agent is not None and agent.steering else answer
+    )
 
 
 def initialize_answer(

@@ -9,12 +9,14 @@ end of a long output.
 from __future__ import annotations
 
 import re
+from codecs import getincrementaldecoder
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final, TypeAlias
 
 from msgspec import Raw
 
+from turnwire.projections import meta_terminals
 from turnwire.projections.translate.diffs import as_text, changed_file, fenced
 from turnwire.projections.view import tools
 from turnwire.projections.view.tools import Terminal
@@ -45,6 +47,8 @@ class ToolsToV2:
     def __init__(self, losses: Counter[str]) -> None:
         self._losses = losses
         self._seen: set[str] = set()
+        self.terminals: set[str] = set()
+        """Terminals that the agent shows itself; other ones are the client's."""
 
     def take(self, update: dict[str, Raw], *, announced: bool) -> tuple[list[Raw], bool]:
         """Return the updates for the client, and True if the call is new to it. `announced`: it is a v1
@@ -55,7 +59,7 @@ class ToolsToV2:
             return [raw(update)], True
         is_new = tool_call_id not in self._seen
         self._seen.add(tool_call_id)
-        patch = patch_to_v2(update, self._losses)
+        patch = patch_to_v2(update, self._losses, self.terminals)
         if announced:
             patch = self._defaults(patch, is_new=is_new)
         told = [raw({**patch, "sessionUpdate": "tool_call_update"})]
@@ -107,21 +111,59 @@ class _Call:
             self.add(each)
 
 
+class _Live:
+    """A terminal that the client shows, and how much of it was sent."""
+
+    def __init__(self, tool_call_id: str) -> None:
+        self.tool_call_id = tool_call_id
+        self.is_ended = False
+        self._sent = 0
+        self._tail = b""
+        """The end of what was sent, by which a replacement is recognized."""
+        self._decoder = _DECODER(errors="replace")
+
+    def text(self, output: bytearray) -> str:
+        """Return the text to append. Output that was replaced begins with a reset of the terminal."""
+        reset = ""
+        if bytes(output[self._sent - len(self._tail) : self._sent]) != self._tail:
+            reset, self._sent = "\x1bc", 0
+            self._decoder.reset()
+        new = bytes(output[self._sent :])
+        self._sent, self._tail = len(output), bytes(output[-_TAIL:])
+        return reset + self._decoder.decode(new)
+
+
+_TAIL: Final = 256
+_DECODER: Final = getincrementaldecoder("utf-8")
+
+
+def _terminal_of(item: Raw) -> str | None:
+    parts = members(item)
+    return text_of(parts, "terminalId") if text_of(parts, "type") == "terminal" else None
+
+
 class ToolsToV1:
     """Translator of tool calls for a v1 client."""
 
-    def __init__(self, losses: Counter[str], terminals: Terminals) -> None:
+    def __init__(self, losses: Counter[str], terminals: Terminals, *, shows: bool = False) -> None:
+        """`shows`: the client shows terminals, which it is sent in the `_meta` of the calls."""
         self._losses = losses
         self._terminals = terminals
         self._calls: dict[str, _Call] = {}
+        self.shows_terminals = shows
+        self._as_text = None if shows else terminals.as_text
+        self._live: dict[str, _Live] = {}
 
     def take(self, update: dict[str, Raw]) -> list[Raw]:
         """Translate `tool_call_update`."""
+        return self._with_terminals(self._take(update))
+
+    def _take(self, update: dict[str, Raw]) -> list[Raw]:
         tool_call_id = text_of(update, "toolCallId")
         if tool_call_id is None:
             return [raw(update)]
         call = self._calls.get(tool_call_id)
-        patch = patch_to_v1(update, self._losses, self._terminals.as_text)
+        patch = patch_to_v1(update, self._losses, self._as_text)
         if call is None:
             return [self._announce(tool_call_id, update, patch)]
         if "content" in update:
@@ -136,6 +178,9 @@ class ToolsToV1:
 
     def append(self, update: dict[str, Raw]) -> list[Raw]:
         """Translate `tool_call_content_chunk`."""
+        return self._with_terminals(self._append(update))
+
+    def _append(self, update: dict[str, Raw]) -> list[Raw]:
         tool_call_id, item = text_of(update, "toolCallId"), update.get("content")
         if tool_call_id is None or item is None:
             return [raw(update)]
@@ -150,6 +195,8 @@ class ToolsToV1:
 
     def changed(self, terminal_id: str, *, is_final: bool) -> list[Raw]:
         """Return updates of the calls that show a changed terminal."""
+        if self.shows_terminals:
+            return self._output(terminal_id)
         told: list[Raw] = []
         for tool_call_id, call in self._calls.items():
             if terminal_id in call.terminals:
@@ -183,7 +230,40 @@ class ToolsToV1:
 
     def _content(self, call: _Call) -> Raw:
         fields = {"content": raw(call.content)}
-        return patch_to_v1(fields, self._losses, self._terminals.as_text)["content"]
+        return patch_to_v1(fields, self._losses, self._as_text)["content"]
+
+    def _with_terminals(self, told: list[Raw]) -> list[Raw]:
+        """Announce the terminals that appear in these updates, and send their output so far."""
+        if not self.shows_terminals:
+            return told
+        shown: list[Raw] = []
+        for each in told:
+            fields = members(each)
+            new = [name for name in map(_terminal_of, entries(fields.get("content"))) if name not in self._live]
+            found = [name for name in dict.fromkeys(new) if name]
+            for name in found:
+                self._live[name] = _Live(text_of(fields, "toolCallId") or "")
+                meta = {**members(fields.get("_meta")), meta_terminals.INFO: self._terminals.info(name)}
+                fields = {**fields, "_meta": raw(meta)}
+            shown.append(raw(fields))
+            for name in found:
+                shown += self._output(name)
+        return shown
+
+    def _output(self, terminal_id: str) -> list[Raw]:
+        """Return the output and the end of a terminal that the client was not sent yet."""
+        live = self._live.get(terminal_id)
+        if live is None:
+            return []
+        meta: dict[str, object] = {}
+        if data := live.text(self._terminals.output(terminal_id)):
+            meta[meta_terminals.OUTPUT] = {"terminal_id": terminal_id, "data": data}
+        status = self._terminals.exit_status(terminal_id)
+        if status is not None and not live.is_ended:
+            live.is_ended = True
+            ended = {"exit_code": status.get("exitCode"), "signal": status.get("signal")}
+            meta[meta_terminals.EXIT] = {"terminal_id": terminal_id, **ended}
+        return [raw(_empty(live.tool_call_id, _meta=meta))] if meta else []
 
     def _sent(self, call: _Call) -> None:
         call.sent, call.is_behind = self._size(call), False
@@ -199,15 +279,19 @@ def _empty(tool_call_id: str, **patch: object) -> dict[str, object]:
 # -- parts of calls, for a v2 client; the rules for tool calls in permission requests are the same --------------
 
 
-def patch_to_v2(fields: dict[str, Raw], losses: Counter[str]) -> dict[str, Raw]:
-    """Return the members of a v1 patch that change a value: null means no change there."""
+def patch_to_v2(
+    fields: dict[str, Raw], losses: Counter[str], terminals: Container[str] = frozenset()
+) -> dict[str, Raw]:
+    """Return the members of a v1 patch that change a value: null means no change there. `terminals` are the
+    agent's.
+    """
     patch = without_nulls(fields)
     # It offers a cancel to clients that this agent does not support.
     patch.pop("capabilities", None)
     if _is_cancelled(patch):
         patch["status"] = raw(CANCELLED)
     if "content" in patch:
-        patch["content"] = raw([content_to_v2(each, losses) for each in entries(patch["content"])])
+        patch["content"] = raw([content_to_v2(each, losses, terminals) for each in entries(patch["content"])])
     if "locations" in patch:
         patch["locations"] = raw([_location_to_v2(each, losses) for each in entries(patch["locations"])])
     return patch
@@ -218,13 +302,13 @@ def _is_cancelled(update: dict[str, Raw]) -> bool:
     return "_meta" in update and text_of(members(members(update["_meta"]).get(VENDOR)), CLOSED) == CANCELLED
 
 
-def content_to_v2(item: Raw, losses: Counter[str]) -> Raw:
+def content_to_v2(item: Raw, losses: Counter[str], terminals: Container[str] = frozenset()) -> Raw:
     """Return one item of a tool call's content in the form of v2."""
     kind = named(item, "type")
     if kind == "diff":
         losses["diff_texts"] += 1
         return changed_file(members(item))
-    if kind == "terminal":
+    if kind == "terminal" and (named(item, "terminalId") or "") not in terminals:
         losses["terminal_of_client"] += 1
         return text_item(_named(named(item, "terminalId")), members(item).get("_meta"))
     return item
@@ -245,7 +329,7 @@ Shows: TypeAlias = Callable[[str], str]
 """A function that returns the current text of a terminal by its id."""
 
 
-def patch_to_v1(fields: dict[str, Raw], losses: Counter[str], shows: Shows) -> dict[str, Raw]:
+def patch_to_v1(fields: dict[str, Raw], losses: Counter[str], shows: Shows | None) -> dict[str, Raw]:
     """Return the members of a v2 patch that v1 can express. A cleared list is an empty one."""
     patch = dict(fields)
     if patch.pop("capabilities", None) is not None:
@@ -282,8 +366,8 @@ def _status_to_v1(status: str | None, losses: Counter[str]) -> str:
     return "failed" if status == "cancelled" else "in_progress"
 
 
-def content_to_v1(item: Raw, losses: Counter[str], shows: Shows) -> Raw:
-    """Return one item of a tool call's content in the form of v1."""
+def content_to_v1(item: Raw, losses: Counter[str], shows: Shows | None) -> Raw:
+    """Return one item of a tool call's content in the form of v1. Without `shows` terminals stay terminals."""
     parts = members(item)
     match text_of(parts, "type"):
         case "content":
@@ -292,9 +376,11 @@ def content_to_v1(item: Raw, losses: Counter[str], shows: Shows) -> Raw:
         case "diff":
             losses["diff_changes"] += 1
             return text_item(as_text(parts), parts.get("_meta"))
-        case "terminal":
+        case "terminal" if shows is not None:
             losses["terminal_of_agent"] += 1
             return text_item(shows(text_of(parts, "terminalId") or ""), parts.get("_meta"))
+        case "terminal":
+            return item
         case other:
             losses["content_unknown"] += 1
             return text_item(f"[{other}: content that this version of ACP cannot show]", parts.get("_meta"))
@@ -348,6 +434,24 @@ class Terminals:
         event = SessionUpdated(at=_NO_TIME, kind=kind, update=update)
         fold = tools.update_terminal if kind == "terminal_update" else tools.append_output
         return text_of(members(update), "terminalId") if fold(self._known, event, 0) else None
+
+    def output(self, terminal_id: str) -> bytearray:
+        """Return all output."""
+        terminal = self._known.get(terminal_id)
+        return bytearray() if terminal is None else terminal.output
+
+    def info(self, terminal_id: str) -> dict[str, str]:
+        """Return the `terminal_info` of a terminal."""
+        terminal = self._known.get(terminal_id)
+        cwd = None if terminal is None else terminal.cwd
+        return {"terminal_id": terminal_id} | ({} if cwd is None else {"cwd": cwd})
+
+    def exit_status(self, terminal_id: str) -> dict[str, Raw] | None:
+        """Return the members of the exit status; `None` while it runs."""
+        terminal = self._known.get(terminal_id)
+        return (
+            None if terminal is None or not isinstance(terminal.exit_status, Raw) else members(terminal.exit_status)
+        )
 
     def size(self, terminal_id: str) -> int:
         """Return the size of the output."""

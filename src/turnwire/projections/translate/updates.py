@@ -13,12 +13,13 @@ from typing import Final, TypeAlias
 from msgspec import Raw
 
 from turnwire.ids import PromptId
+from turnwire.projections.meta_terminals import terminal_updates, without_terminals
 from turnwire.projections.translate.messages import CHUNKS, WHOLE, MessagesToV1, MessagesToV2
 from turnwire.projections.translate.offers import Modes, Options, commands_to_v1, commands_to_v2
 from turnwire.projections.translate.tools import Terminals, ToolsToV1, ToolsToV2, block_to_v1
 from turnwire.projections.view.latest import MAIN_PLAN
 from turnwire.session.choices import mode_update
-from turnwire.session.json_members import entries, is_null, members, raw, text_of
+from turnwire.session.json_members import entries, is_null, members, named, raw, text_of
 from turnwire.wire.schema.update import MARKERS, TOOL_CALLS
 
 NO_OFFERS: Final = Raw(b"{}")
@@ -40,6 +41,7 @@ def translator_for(
     *,
     life: int = 1,
     boolean_options: bool = True,
+    terminals: bool = False,
     losses: Counter[str] | None = None,
 ) -> Translator | None:
     """Return a translator; `None` if the versions are equal: then updates are forwarded byte for byte.
@@ -51,7 +53,7 @@ def translator_for(
         return None
     if client_version == 2:
         return UpdatesV1ToV2(offers, life=life, losses=losses)
-    return UpdatesV2ToV1(offers, boolean_options=boolean_options, losses=losses)
+    return UpdatesV2ToV1(offers, boolean_options=boolean_options, terminals=terminals, losses=losses)
 
 
 class UpdatesV1ToV2:
@@ -85,8 +87,12 @@ class UpdatesV1ToV2:
         if kind in CHUNKS:
             return [self._messages.take(kind, fields, turn)]
         if kind in TOOL_CALLS:
+            terminals = [each for _, each in terminal_updates(fields)]
+            if terminals:
+                fields = without_terminals(fields)
+                self._tools.terminals |= {named(each, "terminalId") or "" for each in terminals}
             told, is_new = self._tools.take(fields, announced=kind == "tool_call")
-            return self._behind(told, is_new=is_new)
+            return self._behind([*terminals, *told], is_new=is_new)
         return self._state(kind, fields, update)
 
     def _state(self, kind: str, fields: dict[str, Raw], update: Raw) -> list[Raw]:
@@ -140,12 +146,18 @@ class UpdatesV2ToV1:
     """Translator from a v2 agent to a v1 client."""
 
     def __init__(
-        self, offers: Raw = NO_OFFERS, *, boolean_options: bool = True, losses: Counter[str] | None = None
+        self,
+        offers: Raw = NO_OFFERS,
+        *,
+        boolean_options: bool = True,
+        terminals: bool = False,
+        losses: Counter[str] | None = None,
     ) -> None:
+        """`terminals`: the client shows an agent's terminals by the `_meta` of tool calls."""
         self.losses = Counter[str]() if losses is None else losses
         self._terminals = Terminals()
         self._messages = MessagesToV1(self.losses)
-        self._tools = ToolsToV1(self.losses, self._terminals)
+        self._tools = ToolsToV1(self.losses, self._terminals, shows=terminals)
         self._plans = PlansToV1(self.losses)
         self._booleans = boolean_options
         self._options = Options(self.losses, offers, booleans=boolean_options)
@@ -179,7 +191,8 @@ class UpdatesV2ToV1:
                 return self._state(kind, fields, update)
 
     def _terminal(self, kind: str, fields: dict[str, Raw], update: Raw) -> list[Raw]:
-        self.losses["terminal_of_agent"] += 1
+        if not self._tools.shows_terminals:
+            self.losses["terminal_of_agent"] += 1
         if "capabilities" in fields:
             self.losses["item_capabilities"] += 1
         terminal_id = self._terminals.take(kind, update)

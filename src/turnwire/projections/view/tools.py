@@ -11,8 +11,10 @@ import binascii
 from collections.abc import Iterator
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec.structs import replace
 
 from turnwire.ids import PromptId
+from turnwire.projections.meta_terminals import terminal_updates
 from turnwire.projections.view.patch import Patch
 from turnwire.projections.view.transcript import ToolCall, Transcript, ended_turn
 from turnwire.session.events import PermissionRequested, SessionUpdated
@@ -184,6 +186,15 @@ def append_output(terminals: dict[str, Terminal], event: SessionUpdated, life: i
         return False
     terminal.output += output
     return True
+
+
+def update_shown(terminals: dict[str, Terminal], event: SessionUpdated, life: int) -> None:
+    """Apply the terminals in the `_meta` of a v1 agent's tool call."""
+    if b'"terminal_' not in bytes(event.update):
+        return
+    for kind, update in terminal_updates(read_members(event.update) or {}):
+        fold = update_terminal if kind == "terminal_update" else append_output
+        fold(terminals, replace(event, kind=kind, update=update), life)
 
 
 def _terminal(

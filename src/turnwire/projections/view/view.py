@@ -50,7 +50,7 @@ from turnwire.session.json_members import read_entries, read_members
 from turnwire.session.state import ChildState, Phase
 from turnwire.session.turn import TurnState
 from turnwire.wire.peek import peek_update
-from turnwire.wire.schema.update import MARKERS, STATES
+from turnwire.wire.schema.update import MARKERS, STATES, TOOL_CALLS
 
 
 class ChildRecord(Struct, kw_only=True, omit_defaults=True, rename="camel"):
@@ -509,6 +509,8 @@ def _apply_update(root: View, view: View, event: ev.SessionUpdated) -> None:
     applied = spoken(view.transcript, event) if spoken is not None else _apply_state(view, event)
     if not applied:
         view.transcript.keep_unknown(event)
+    elif event.kind in TOOL_CALLS:
+        tools.update_shown(view.terminals, event, view.transcript.speaker.life)
 
 
 def _announce(root: View, view: View, event: ev.SessionUpdated) -> None:

@@ -106,6 +106,7 @@ async def agree(daemon: Daemon, params: Raw, agent_name: AgentName | None) -> Ag
         lifecycle=client.lifecycle,
         boolean_options=client.boolean_options,
         children=client.knows_children,
+        terminals=client.terminals,
     )
     waits = is_awaited(settings.ready_timeout, client)
     host = HostOffer(

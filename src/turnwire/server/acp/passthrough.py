@@ -29,6 +29,8 @@ from turnwire.wire import methods as acp
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Failure, Notification, Request, encode, invalid_params, raw
 from turnwire.wire.peek import peek_session_id
 
+_PROMPTING = frozenset({"_session/inject", "_session/prompt"})
+"""Extension requests by which released agents accept words for the conversation, besides steering."""
 _TERMINAL = (
     acp.TERMINAL_CREATE,
     acp.TERMINAL_OUTPUT,
@@ -125,7 +127,12 @@ async def cancel_item(client: ClientState, request: Request) -> Raw | None:
 
 
 async def request_extension(client: ClientState, request: Request) -> Raw | None:
-    """Pass an extension request to the agent unchanged, and its response back."""
+    """Pass an extension request to the agent unchanged, and its response back.
+
+    Its words would be in no log, so a request that prompts the agent is refused.
+    """
+    if request.method in _PROMPTING:
+        raise _not_offered("send `session/prompt` or `_session/steering` instead, which every client can see")
     session_id, params = _for_agent(client, request.params)
     return await _ask_agent(client, request, session_id, params)
 

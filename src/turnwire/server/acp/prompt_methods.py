@@ -12,6 +12,7 @@ from contextlib import aclosing, suppress
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from anyio import sleep_forever
 from msgspec import Meta, Raw, Struct, field, json
 from msgspec.structs import replace
 
@@ -39,15 +40,32 @@ from turnwire.server.acp.client_state import (
 )
 from turnwire.server.acp.rpc import EMPTY, Named, failure_of, read_params
 from turnwire.server.acp.subscription import Subscription
-from turnwire.server.daemon.prompts import KEY_LENGTH, digest, submit_prompt
+from turnwire.server.daemon.prompts import KEY_LENGTH, STEER_ANSWER_S, digest, steered, submit_prompt, take_prompt
 from turnwire.session import events as ev
 from turnwire.session.codec import STORED_UPDATE, decode
 from turnwire.session.correlation import exact
-from turnwire.session.inputs import AnswerPermission, AnyInput, Cancel, CancelChild, Prompt, Settle, WhenBusy
+from turnwire.session.inputs import (
+    AnswerPermission,
+    AnyInput,
+    Cancel,
+    CancelChild,
+    Prompt,
+    Settle,
+    SteerOutcome,
+    WhenBusy,
+)
 from turnwire.session.permissions import NOT_ANSWERED
+from turnwire.session.queue import steer_refusal
 from turnwire.session.state import SessionState, find_turn
-from turnwire.wire.jsonrpc import Failure, Request, Result, encode, encode_failure
-from turnwire.wire.methods import CANCEL_REQUEST, SESSION_CANCEL, SESSION_PROMPT, SESSION_SETTLE, VENDOR
+from turnwire.wire.jsonrpc import Failure, Request, Result, encode, encode_failure, raw
+from turnwire.wire.methods import (
+    CANCEL_REQUEST,
+    SESSION_CANCEL,
+    SESSION_PROMPT,
+    SESSION_SETTLE,
+    SESSION_STEERING,
+    VENDOR,
+)
 
 # -- prompting -----------------------------------------------------------------------------------------------
 
@@ -116,6 +134,50 @@ async def prompt(client: ClientState, request: Request) -> None:
         repeated = sent._replace(prompt_id=accepted.prompt_id, after=accepted.after_offset)
         client.prompts.repeat(repeated)
         client.start(answer_from_log, client, subscription, repeated)
+
+
+class _IdleBehavior(Struct, frozen=True, rename="camel"):
+    idle_behavior: str | None = None
+
+
+class _SteeringMeta(Struct, frozen=True):
+    steering: _IdleBehavior = _IdleBehavior()
+
+
+class _Steering(Struct):
+    meta: _SteeringMeta = field(default=_SteeringMeta(), name="_meta")
+
+
+async def steer(client: ClientState, request: Request) -> Raw:
+    """`_session/steering`: a prompt for the running turn, which is in the log like any other.
+
+    A prompt that the agent does not inject runs as the next turn: `startedNewTurn`. With `promptRequired` a prompt
+    is accepted only while a turn runs that can be steered.
+    """
+    daemon = client.daemon
+    daemon.check_open()
+    wanted = read_params(request.params, _Prompting)
+    subscription = client.attached(wanted.session_id)
+    state = (await daemon.node.peek(wanted.session_id)).state
+    is_required = read_params(request.params, _Steering).meta.steering.idle_behavior == SteerOutcome.PROMPT_REQUIRED
+    refusal = steer_refusal(state)
+    if is_required and refusal is not None:
+        reason = "noRunningTurn" if refusal is ev.SteerRefusal.NO_TURN else refusal
+        return raw({"outcome": SteerOutcome.PROMPT_REQUIRED, "reason": reason})
+    asked = Prompt(
+        at=daemon.clock.now_ms(),
+        author=client.who.name,
+        client_id=subscription.client_id,
+        prompt_id=new_ids.prompt_id(),
+        content=wanted.prompt,
+        when_busy=WhenBusy.STEER,
+    )
+    meta = {name: value for name, value in wanted.for_agent.items() if name != "steering"}
+    taken = await take_prompt(daemon, wanted.session_id, asked, meta, {})
+    taken.told()
+    became = await steered(daemon, wanted.session_id, taken, STEER_ANSWER_S, sleep_forever)
+    outcome = SteerOutcome.INJECTED if became.outcome == "injected" else SteerOutcome.STARTED
+    return raw({"outcome": outcome, "_meta": {VENDOR: {"promptId": taken.prompt_id, "reason": became.reason}}})
 
 
 async def _when_busy(client: ClientState, session_id: SessionId) -> WhenBusy:
@@ -370,6 +432,7 @@ def _take(encoder: SessionEncoder, event: ev.AnyEvent, sent: SentPrompt) -> byte
 
 ROWS: dict[str, Row] = {
     SESSION_PROMPT: Row(prompt, Role.CONTROLLER, is_slow=False, on_session=True),
+    SESSION_STEERING: Row(steer, Role.CONTROLLER, on_session=True),
     SESSION_SETTLE: Row(settle, Role.CONTROLLER, on_session=True),
 }
 NOTIFICATIONS: dict[str, NotificationRow] = {

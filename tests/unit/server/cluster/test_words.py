@@ -103,7 +103,7 @@ INPUTS: list[given.AnyInput] = [
         verdict=given.Verdict("r", raw({})),
     ),
     given.AgentWithdraws(at=1, agent_request_id=1),
-    given.SteerAnswered(at=1, prompt_id=P, injected=True),
+    given.SteerAnswered(at=1, prompt_id=P, outcome=given.SteerOutcome.STARTED),
     given.AgentGone(at=1, code="agent_exited", message="m", exit_code=1, stderr_tail="t"),
     given.DeadlinePassed(at=1, prompt_id=P, rung=CancelRung.REQUEST),
     given.AnswerOverdue(at=1, prompt_id=P),
