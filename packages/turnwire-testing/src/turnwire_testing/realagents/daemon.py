@@ -48,6 +48,7 @@ class Place:
             each.mkdir(parents=True, exist_ok=True)
         self.frames_file = root / "frames"
         self.err_file = root / "daemon.err"
+        self._config = root / "turnwire.toml"
         self.mark = f"{MARK}={root}"
         self._command = command
         self._env = env
@@ -58,20 +59,12 @@ class Place:
 
     async def start(self, *flags: str) -> None:
         """Start the daemon; the data of an earlier one is found again."""
-        words = [sys.executable, "-m", "turnwire", "serve", "--json", "--port", "0", "--no-auth", "--agent-env-all"]
-        words += [
-            "--limit",
-            "agent_young_s=0",
-            "--limit",
-            "drain_s=5",
-            "--cwd",
-            str(self.work),
-            "--data",
-            str(self.data),
-            *flags,
-            "--",
-        ]
-        words += [sys.executable, str(TEE), str(self.frames_file), *self._command]
+        command = [sys.executable, str(TEE), str(self.frames_file), *self._command]
+        # JSON strings and lists of them are TOML as well.
+        self._config.write_text(f"[agents.toured]\ncommand = {json.dumps(command)}\nenv-all = true\n")
+        words = [sys.executable, "-m", "turnwire", "serve", "--json", "--port", "0", "--no-auth"]
+        words += ["--config", str(self._config), "--limit", "drain_s=5"]
+        words += ["--cwd", str(self.work), "--data", str(self.data), *flags]
         name, value = self.mark.split("=", 1)
         with self.err_file.open("a") as errors:
             self._process = subprocess.Popen(  # noqa: ASYNC220 (it takes milliseconds, and nobody else waits here)

@@ -76,12 +76,17 @@ class Tour:
         except Failed as error:
             if not self._needs_login or "auth_required" not in str(error):
                 raise
-        hello = self.place.answer_to("initialize")
-        self.protocol = f"v{hello.get('protocolVersion')}"
+        self._read_protocol()
         return None if self.session else f"{OK} up to session/new, which asks for a login"
 
     async def prompt(self) -> None:
         await self._say("pear-1")
+        self._read_protocol()
+
+    def _read_protocol(self) -> None:
+        """Read the version that the agent chose. A slow agent answers only after the session was created."""
+        version = self.place.answer_to("initialize").get("protocolVersion")
+        self.protocol = f"v{version}" if version else ""
 
     async def allow(self) -> None:
         if self._asks_in is not None:
@@ -154,7 +159,12 @@ class Tour:
 
     async def _say(self, word: str, remembers: str = "") -> None:
         seen = len(self.model.requests)
-        turn = await self.place.turn(self.session, f"Do this: [[say {word}]]", "allow_once")
+        for delay_s in (1.5, 3.0, 6.0, 0.0):
+            turn = await self.place.turn(self.session, f"Do this: [[say {word}]]", "allow_once")
+            if "agent_unavailable" not in turn.error or not delay_s:
+                break
+            # The agent was killed soon after its start, so the daemon waits before the next start.
+            await anyio.sleep(delay_s)
         if turn.state != "completed" or f"said {word}" not in turn.text:
             raise Failed(f"the turn is {turn.state} {turn.error} {turn.text[:80]}")
         asked = [text for each in self.model.requests[seen:] if word in (text := json.dumps(each))]
