@@ -6,6 +6,8 @@ sequences are removed from it. The complete output is attached separately.
 
 from __future__ import annotations
 
+import re
+
 from msgspec import UNSET, Raw, Struct, json
 
 from turnwire.errors import AgentError, AgentLaunchFailed, AgentUnavailable, AuthRequired
@@ -31,8 +33,20 @@ def end_in_words(exit_code: int | None, by_signal: str | None, stderr_tail: str 
     how = _manner(exit_code, by_signal)
     if how is None:
         return None
-    said = one_line((stderr_tail or "").strip().rpartition("\n")[2])
+    said = one_line(_telling_line(stderr_tail or ""))
     return f"the agent ended {how}" + (f": {said}" if said else "; run its command by hand to see why")
+
+
+_NODE = re.compile(r"Node\.js v[\d.]+")
+_ERROR = re.compile(r"(?i)^(?!at )[^ ]*.*\b\w*(error|exception|fatal|panic)\b")
+
+
+def _telling_line(output: str) -> str:
+    """Return the line that says why a program ended: the last one, unless Node has printed its version there."""
+    lines = [each.strip() for each in output.strip().splitlines()]
+    if not lines or not _NODE.fullmatch(lines[-1]):
+        return lines[-1] if lines else ""
+    return next((each for each in reversed(lines) if _ERROR.match(each)), lines[-1])
 
 
 def manner(how: Exit | None) -> str | None:

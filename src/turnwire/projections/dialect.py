@@ -189,6 +189,8 @@ def opening_params(session_id: AgentSessionId | None, cwd: str, setup: Setup) ->
     params |= {"cwd": cwd, "mcpServers": setup.mcp_servers}
     if setup.additional_directories:
         params["additionalDirectories"] = setup.additional_directories
+    if setup.extra is not UNSET:
+        params = {**_object(setup.extra), **params}
     return raw(params if setup.meta is UNSET else params | {"_meta": setup.meta})
 
 

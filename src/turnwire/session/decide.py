@@ -113,6 +113,7 @@ def _create(draft: Draft, input: inputs.CreateSession) -> None:
             client_id=input.client_id,
             additional_directories=input.setup.additional_directories,
             meta=input.setup.meta,
+            extra=input.setup.extra,
             agent_name=input.agent_name,
             context=input.context,
         )
@@ -128,6 +129,7 @@ def _change_setup(draft: Draft, input: inputs.ChangeSetup) -> None:
                 mcp_servers=setup.mcp_servers,
                 additional_directories=setup.additional_directories,
                 meta=setup.meta,
+                extra=setup.extra,
                 author=input.author,
                 client_id=input.client_id,
             )

@@ -135,6 +135,8 @@ class SessionCreated(Event, frozen=True, tag="session_created"):
     additional_directories: tuple[str, ...] = ()
     meta: Raw | UnsetType = UNSET
     """The `_meta` of the request that opens the session at its agent."""
+    extra: Raw | UnsetType = UNSET
+    """Further members of that request."""
     agent_name: AgentName | None = None
     """The agent that serves the session, fixed for its lifetime; the node's default one if absent."""
     context: str | None = None
@@ -147,6 +149,7 @@ class SetupChanged(Event, frozen=True, tag="session_setup_changed"):
     mcp_servers: Raw = Raw(b"[]")
     additional_directories: tuple[str, ...] = ()
     meta: Raw | UnsetType = UNSET
+    extra: Raw | UnsetType = UNSET
     author: str | None = None
     client_id: ClientId | None = None
 

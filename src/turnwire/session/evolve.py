@@ -101,7 +101,7 @@ def _setup_changed(state: SessionState, event: ev.SetupChanged) -> SessionState:
 
 
 def _setup(event: ev.SessionCreated | ev.SetupChanged) -> Setup:
-    return Setup(event.mcp_servers, event.additional_directories, event.meta)
+    return Setup(event.mcp_servers, event.additional_directories, event.meta, event.extra)
 
 
 def _session_closed(state: SessionState, event: ev.SessionClosed) -> SessionState:

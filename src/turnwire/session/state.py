@@ -34,6 +34,8 @@ class Setup(Struct, frozen=True):
     """Absolute; with `cwd`, the roots of the session."""
     meta: Raw | UnsetType = UNSET
     """For the agent, unchanged."""
+    extra: Raw | UnsetType = UNSET
+    """The other members of the request, such as `systemPrompt`, for the agent unchanged."""
 
 
 NO_SETUP: Final = Setup()

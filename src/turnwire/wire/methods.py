@@ -27,6 +27,10 @@ SESSION_READY_DRAFT: Final = "_session/ready"
 SESSION_LIST: Final = "session/list"
 SESSION_CLOSE: Final = "session/close"
 SESSION_DELETE: Final = "session/delete"
+SESSION_STATUS: Final = "session/status"
+SESSION_ARCHIVE: Final = "session/archive"
+SESSION_UNARCHIVE: Final = "session/unarchive"
+SESSION_SET_TITLE: Final = "session/set_title"
 SESSION_SET_MODE: Final = "session/set_mode"
 SESSION_SET_MODEL: Final = "session/set_model"
 SESSION_SET_CONFIG_OPTION: Final = "session/set_config_option"
@@ -143,10 +147,10 @@ _ROWS: Final[tuple[_Row, ...]] = (
     (SESSION_LIST, _A, _REQ, _CON, _S, f"{_V1_SESSION}.list", _V2_SESSION, _AGENTS),
     (SESSION_CLOSE, _A, _REQ, _SES, _S, f"{_V1_SESSION}.close", _V2_SESSION, _AGENTS),
     (SESSION_DELETE, _A, _REQ, _SES, _S, f"{_V1_SESSION}.delete", f"{_V2_SESSION}.delete", _AGENTS),
-    ("session/status", _A, _REQ, _SES, _U, f"{_V1_SESSION}.status", f"{_V2_SESSION}.status", _NONE),
-    ("session/archive", _A, _REQ, _SES, _U, f"{_V1_SESSION}.archive", f"{_V2_SESSION}.archive", _NONE),
-    ("session/unarchive", _A, _REQ, _SES, _U, f"{_V1_SESSION}.archive", f"{_V2_SESSION}.archive", _NONE),
-    ("session/set_title", _A, _REQ, _SES, _U, f"{_V1_SESSION}.title", f"{_V2_SESSION}.title", _NONE),
+    (SESSION_STATUS, _A, _REQ, _SES, _U, f"{_V1_SESSION}.status", f"{_V2_SESSION}.status", _SERVER),
+    (SESSION_ARCHIVE, _A, _REQ, _SES, _U, f"{_V1_SESSION}.archive", f"{_V2_SESSION}.archive", _SERVER),
+    (SESSION_UNARCHIVE, _A, _REQ, _SES, _U, f"{_V1_SESSION}.archive", f"{_V2_SESSION}.archive", _SERVER),
+    (SESSION_SET_TITLE, _A, _REQ, _SES, _U, f"{_V1_SESSION}.title", f"{_V2_SESSION}.title", _SERVER),
     (SESSION_SET_MODE, _A, _REQ, _SES, _S, "", _NO, _AGENTS),
     # From older schemas; peers that still send it offer a configuration option as well.
     (SESSION_SET_MODEL, _A, _REQ, _SES, _U, "", _NO, _SERVER),

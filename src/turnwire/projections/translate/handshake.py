@@ -295,6 +295,8 @@ _BLOCKS: Final = ("image", "audio", "embeddedContext")
 _SERVERS: Final = ("stdio", "http", "sse")
 _SERVED: Final[dict[str, Any]] = {"list": {}, "resume": {}, "close": {}, "delete": {}}
 """Capabilities of every session for v1 clients. On v2 all but deletion are implied."""
+_LISTED: Final[dict[str, Any]] = {"archive": {}, "title": {}, "status": {}}
+"""Capabilities of a daemon's session list."""
 
 
 class HostOffer(Struct, frozen=True, kw_only=True):
@@ -308,6 +310,8 @@ class HostOffer(Struct, frozen=True, kw_only=True):
     """Offer to wait for `session/ready`."""
     passed: frozenset[str] = frozenset()
     """Session capabilities of agents that the node forwards, such as `additionalDirectories`."""
+    lists: bool = False
+    """Offer to archive, to rename and to look at the sessions of its list."""
 
     def drafts(self, ready: Any) -> dict[str, Any]:
         """Return the enabled drafts. `ready`: the value that represents that draft."""
@@ -409,7 +413,8 @@ def capabilities_v2(offered: Offered, host: HostOffer) -> dict[str, Any]:
 
 
 def _passed(offered: Offered, host: HostOffer) -> dict[str, Any]:
-    return {name: value for name, value in offered.session.items() if name in host.passed}
+    passed = {name: value for name, value in offered.session.items() if name in host.passed}
+    return passed | _LISTED if host.lists else passed
 
 
 # -- login methods: by id in v1, by methodId and with a type in v2 ----------------------------------------------

@@ -17,7 +17,7 @@ from turnwire.projections.dialect import AgentProfile
 from turnwire.projections.translate.handshake import read_offered
 from turnwire.projections.translate.offers import Modes, Options, commands_to_v1, commands_to_v2, without_booleans
 from turnwire.projections.view.latest import Latest
-from turnwire.session.json_members import entries, members, raw, text_of
+from turnwire.session.json_members import entries, is_null, members, raw, text_of
 from turnwire.session.state import NO_SETUP, Setup
 from turnwire.wire import methods as acp
 from turnwire.wire.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND
@@ -76,6 +76,7 @@ def read_opening(method: str, params: Raw, client_version: int) -> Opening:
         mcp_servers(fields.get("mcpServers", Raw(b"[]")), 2, keep_sse=True),
         tuple(request.additional_directories),
         meta_for_agent(fields.get("_meta")),
+        _extra(fields),
     )
     return Opening(
         cwd=request.cwd,
@@ -83,6 +84,15 @@ def read_opening(method: str, params: Raw, client_version: int) -> Opening:
         session_id=None if session_id is None else SessionId(session_id),
         replay=method == acp.SESSION_LOAD or replay is not None,
     )
+
+
+_KNOWN: Final = frozenset({"sessionId", "cwd", "mcpServers", "additionalDirectories", "replayFrom", "_meta"})
+
+
+def _extra(fields: dict[str, Raw]) -> Raw | UnsetType:
+    """Return the members that turnwire does not know, such as `systemPrompt`: the agent gets them unchanged."""
+    left = {name: value for name, value in fields.items() if name not in _KNOWN and not is_null(value)}
+    return raw(left) if left else UNSET
 
 
 def meta_for_agent(meta: Raw | None) -> Raw | UnsetType:

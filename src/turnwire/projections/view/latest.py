@@ -12,8 +12,17 @@ from typing import Final, TypeAlias
 from msgspec import UNSET, Raw, Struct, UnsetType, json
 
 from turnwire.projections.view.patch import Patch
-from turnwire.session.choices import mode_update, options_update
-from turnwire.session.json_members import is_null, is_object, read_entries, read_members, read_text
+from turnwire.session.choices import MODE, MODEL, mode_update, options_update
+from turnwire.session.json_members import (
+    entries,
+    is_null,
+    is_object,
+    members,
+    read_entries,
+    read_members,
+    read_text,
+    text_of,
+)
 from turnwire.wire.jsonrpc import raw
 from turnwire.wire.peek import beside
 from turnwire.wire.schema.update import FULL_STATE
@@ -90,7 +99,35 @@ def _set_config_options(latest: Latest, members: dict[str, Raw], null_clears: bo
     if options is None or read_entries(options) is None:
         return False
     latest.config_options = options.copy()
+    for option in map(read_members, read_entries(options) or ()):
+        category, value = (read_text((option or {}).get(name)) for name in ("category", "currentValue"))
+        # An option of these categories supersedes the agent's separate list, which may be older.
+        if category == MODE and value is not None and latest.modes is not UNSET:
+            latest.mode = value
+        elif category == MODEL and value is not None and latest.models is not UNSET:
+            latest.model = value
     return True
+
+
+def offered_choice(latest: Latest, category: str) -> tuple[str | None, Raw | UnsetType]:
+    """Return the current mode or model (`category`) and the offered ones, also those of an option."""
+    current, offered = (latest.mode, latest.modes) if category == MODE else (latest.model, latest.models)
+    if offered is not UNSET or latest.config_options is UNSET:
+        return current, offered
+    for option in map(members, entries(latest.config_options)):
+        if text_of(option, "category") == category and (values := _values(option.get("options"))):
+            key = "id" if category == MODE else "modelId"
+            listed = [{(key if name == "value" else name): item for name, item in each.items()} for each in values]
+            return text_of(option, "currentValue"), raw(listed)
+    return current, offered
+
+
+def _values(options: Raw | None) -> list[dict[str, Raw]]:
+    """Return the values of a select, which may be in groups."""
+    found: list[dict[str, Raw]] = []
+    for each in map(members, entries(options)):
+        found += [each] if "value" in each else _values(each.get("options"))
+    return found
 
 
 def _set_mode(latest: Latest, members: dict[str, Raw], null_clears: bool) -> bool:

@@ -113,7 +113,8 @@ async def agree(daemon: Daemon, params: Raw, agent_name: AgentName | None) -> Ag
         version=__version__,
         turn_complete=dialect.turn_complete,
         ready=waits,
-        passed=frozenset({"additionalDirectories", "fork"}),
+        passed=frozenset({"additionalDirectories", "fork", "systemPrompt"}),
+        lists=True,
     )
     profile = await profile_of(daemon, agent_name)
     result = initialize_result(profile, client, host)

@@ -43,10 +43,10 @@ from turnwire.server.acp.prompt_methods import answer_from_log, drop_waiting, gi
 from turnwire.server.acp.rpc import EMPTY, Named, read_params
 from turnwire.server.acp.subscription import Start
 from turnwire.server.daemon import configuration
-from turnwire.server.daemon.creation import check_cwd, checked_setup, create_session, hear_agent
-from turnwire.server.daemon.session_list import SessionEntry, Wanted
+from turnwire.server.daemon.creation import check_cwd, checked_setup, checked_title, create_session, hear_agent
+from turnwire.server.daemon.session_list import Archived, SessionEntry, Wanted
 from turnwire.server.readers.fanout import start_at
-from turnwire.session.inputs import Cancel, ChangeSetup
+from turnwire.session.inputs import Archive, Cancel, ChangeSetup, Rename
 from turnwire.session.json_members import members, text_of
 from turnwire.session.state import Phase, Setup
 from turnwire.wire import methods as acp
@@ -139,8 +139,7 @@ async def fork(client: ClientState, request: Request) -> None:
     setup = await _granted(client, wanted.setup, state.agent_name)
     if "mcpServers" not in params:
         setup = replace(setup, mcp_servers=state.setup.mcp_servers)
-    if setup.meta is UNSET:
-        setup = replace(setup, meta=state.setup.meta)
+    setup = _completed(setup, state.setup)
     await _create(client, request, cwd, setup, parent)
 
 
@@ -180,10 +179,17 @@ async def load(client: ClientState, request: Request) -> None:
     state = (await client.daemon.node.peek(named.session_id)).state
     if await to_thread.run_sync(_true_path, wanted.cwd) != state.cwd:
         raise invalid_params("`cwd` is not the directory of this session; give its own, as `session/list` shows it")
-    setup = await _granted(client, wanted.setup, state.agent_name)
-    if setup.meta is UNSET:
-        setup = replace(setup, meta=state.setup.meta)
+    setup = _completed(await _granted(client, wanted.setup, state.agent_name), state.setup)
     await enter(client, request, named.session_id, _history(named.cursor, 0 if wanted.replay else None), setup)
+
+
+def _completed(setup: Setup, known: Setup) -> Setup:
+    """Return the setup with the members that the request does not have."""
+    meta, extra = (
+        known.meta if setup.meta is UNSET else setup.meta,
+        known.extra if setup.extra is UNSET else setup.extra,
+    )
+    return replace(setup, meta=meta, extra=extra)
 
 
 def _true_path(path: str) -> str | None:
@@ -359,9 +365,13 @@ async def _chooser(client: ClientState, session_id: SessionId) -> configuration.
 # -- listing -------------------------------------------------------------------------------------------------
 
 
+_ARCHIVED: dict[str | None, Archived] = {None: "false", "exclude": "false", "include": "all", "only": "true"}
+
+
 class _Listing(Struct):
     cwd: str | None = None
     cursor: str | None = None
+    archived: str | None = None
 
 
 async def list_sessions(client: ClientState, request: Request) -> Raw:
@@ -369,12 +379,17 @@ async def list_sessions(client: ClientState, request: Request) -> Raw:
     wanted = read_params(request.params, _Listing)
     if wanted.cwd is not None and (not wanted.cwd.startswith("/") or "\0" in wanted.cwd):
         raise invalid_params("`cwd` must be an absolute path")
+    if wanted.archived not in _ARCHIVED:
+        raise invalid_params("`archived` is `exclude`, `include` or `only`")
     cwd = None if wanted.cwd is None else await to_thread.run_sync(realpath, wanted.cwd)
     if wanted.cursor is not None and not wanted.cursor.startswith(_AFTER):
         raise invalid_params("this is no cursor of ours; list from the start, without one")
     after = None if wanted.cursor is None else SessionId(wanted.cursor.removeprefix(_AFTER))
     found, going_on = await client.daemon.sessions.page(
-        client.who, Wanted(cwd, state="open", agent=client.agent_name), after, PAGE
+        client.who,
+        Wanted(cwd, state="open", agent=client.agent_name, archived=_ARCHIVED[wanted.archived]),
+        after,
+        PAGE,
     )
     result: dict[str, Any] = {"sessions": [_shown(each) for each in found]}
     return raw(result if going_on is None else {**result, "nextCursor": _AFTER + going_on})
@@ -387,6 +402,47 @@ def _shown(entry: SessionEntry) -> dict[str, Any]:
     if entry.additional_directories:
         shown["additionalDirectories"] = entry.additional_directories
     return shown if entry.title is None else {**shown, "title": entry.title}
+
+
+# -- the session's entry in lists, which is turnwire's and not the agent's --------------------------------------
+
+
+class _Titled(Named, rename="camel"):
+    title: str
+
+
+async def set_title(client: ClientState, request: Request) -> Raw:
+    """`session/set_title`."""
+    wanted = read_params(request.params, _Titled)
+    title = checked_title(wanted.title)
+    if title is None:
+        raise invalid_params("`title` is empty; give one line of text")
+    await _change(client, wanted.session_id, Rename, title=title)
+    return raw({"title": title})
+
+
+async def archive(client: ClientState, request: Request) -> Raw:
+    """`session/archive` and `session/unarchive`. Repeating one changes nothing."""
+    session_id = read_params(request.params, Named).session_id
+    await _change(client, session_id, Archive, archived=request.method == acp.SESSION_ARCHIVE)
+    return EMPTY
+
+
+async def _change(client: ClientState, session_id: SessionId, kind: type[Rename | Archive], **change: Any) -> None:
+    """Change a session that the client may access, whether it is attached or not."""
+    client.check(session_id)
+    subscription = client.subscriptions.get(session_id)
+    client_id = None if subscription is None else subscription.client_id
+    now = client.daemon.clock.now_ms()
+    await client.daemon.node.submit(session_id, kind(at=now, author=client.who.name, client_id=client_id, **change))
+
+
+async def status(client: ClientState, request: Request) -> Raw:
+    """`session/status`: `open` if an agent has the session in memory."""
+    session_id = read_params(request.params, Named).session_id
+    client.check(session_id)
+    state = (await client.daemon.node.peek(session_id)).state
+    return raw({"status": "saved" if state.agent is None else "open"})
 
 
 # -- leaving -------------------------------------------------------------------------------------------------
@@ -456,6 +512,10 @@ ROWS: dict[str, Row] = {
     acp.SESSION_DETACH: Row(detach, _READ, is_slow=False),
     acp.SESSION_CLOSE: Row(close, _ACT, on_session=True),
     acp.SESSION_DELETE: Row(delete, _OWN),
+    acp.SESSION_SET_TITLE: Row(set_title, _ACT),
+    acp.SESSION_ARCHIVE: Row(archive, _ACT),
+    acp.SESSION_UNARCHIVE: Row(archive, _ACT),
+    acp.SESSION_STATUS: Row(status, _READ, tells_who=False),
     acp.SESSION_SET_MODE: Row(set_option, _ACT, on_session=True),
     acp.SESSION_SET_MODEL: Row(set_model, _ACT, on_session=True),
     acp.SESSION_SET_CONFIG_OPTION: Row(set_option, _ACT, on_session=True),

@@ -181,7 +181,7 @@ class Answers:
 
     async def _fork(self, params: Raw) -> Raw:
         word = words.read(params, words.Fork)
-        setup = Setup(word.mcp_servers, word.additional_directories, word.meta)
+        setup = Setup(word.mcp_servers, word.additional_directories, word.meta, word.extra)
         new = NewSession(word.fork, word.cwd, setup, word.session, author=word.author, title=word.title)
         await self._node.local.fork(new)
         return words.NOTHING

@@ -138,6 +138,7 @@ class LinkedNode:
                 mcp_servers=new.setup.mcp_servers,
                 additional_directories=new.setup.additional_directories,
                 meta=new.setup.meta,
+                extra=new.setup.extra,
                 author=new.author,
                 title=new.title,
             ),

@@ -102,6 +102,7 @@ class Fork(Word, frozen=True):
     mcp_servers: Raw
     additional_directories: tuple[str, ...] = ()
     meta: Raw | UnsetType = UNSET
+    extra: Raw | UnsetType = UNSET
     author: str | None = None
     title: str | None = None
 

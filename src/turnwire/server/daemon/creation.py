@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
 from anyio import to_thread
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from turnwire.errors import (
@@ -24,6 +26,7 @@ from turnwire.errors import (
     BadRequest,
     Forbidden,
     InvalidCwd,
+    InvalidMetadata,
     LimitExceeded,
     RequestRefused,
     SessionLimitReached,
@@ -33,15 +36,18 @@ from turnwire.hosting.services.refusals import CLOSED
 from turnwire.hosting.services.roots import Roots
 from turnwire.ids import AgentName, SessionId
 from turnwire.projections.dialect import AgentProfile
+from turnwire.projections.translate.handshake import read_offered
 from turnwire.projections.translate.sessions import unwanted_servers
 from turnwire.projections.view.markdown import markdown
 from turnwire.runtime.node import Fork, opening_failure
 from turnwire.server.daemon.daemon import Daemon
-from turnwire.session.json_members import entries
+from turnwire.session.json_members import entries, members
 from turnwire.session.state import Setup
 
+TITLE_CHARACTERS = 256
 CONTEXT_CHARACTERS = 100_000
 """Characters of a conversation that an agent gets when it takes over: about 25,000 tokens of a model."""
+SYSTEM_PROMPT = "systemPrompt"
 OUTSIDE, ROOT_MISSING = "outside_roots", "root_missing"
 
 
@@ -171,13 +177,18 @@ async def profile_of(daemon: Daemon, agent_name: AgentName | None = None) -> Age
 async def checked_setup(daemon: Daemon, setup: Setup, agent_name: AgentName | None = None) -> Setup:
     """Return the setup with the real paths of its directories, for a session of that agent.
 
-    Raises `BadRequest` if the agent supports no further directories, if one is not a directory, or if the agent
-    does not support such MCP servers; `Forbidden` for a directory outside the roots.
+    Raises `BadRequest` if the agent supports no further directories, no system prompt or no such MCP servers, or if
+    one is not a directory; `Forbidden` for a directory outside the roots.
     """
     directories = setup.additional_directories
-    if not directories and not entries(setup.mcp_servers):
+    has_prompt = SYSTEM_PROMPT in members(None if setup.extra is UNSET else setup.extra)
+    if not directories and not entries(setup.mcp_servers) and not has_prompt:
         return setup
     agent = await profile_of(daemon, agent_name)
+    if has_prompt and (
+        agent is None or SYSTEM_PROMPT not in read_offered(agent.capabilities, agent.version).session
+    ):
+        raise BadRequest("this agent does not offer systemPrompt; leave it out")
     unwanted = None if agent is None else unwanted_servers(setup.mcp_servers, agent)
     if unwanted is not None:
         raise BadRequest(unwanted)
@@ -187,3 +198,13 @@ async def checked_setup(daemon: Daemon, setup: Setup, agent_name: AgentName | No
         raise BadRequest("this agent does not offer additionalDirectories; leave them out")
     true_paths = await to_thread.run_sync(check_directories, directories, daemon.roots)
     return replace(setup, additional_directories=true_paths)
+
+
+def checked_title(title: str | None) -> str | None:
+    """Return a title that fits on one line; an empty title means none. Raises `InvalidMetadata`."""
+    title = (title or "").strip()
+    if len(title) > TITLE_CHARACTERS:
+        raise InvalidMetadata("the title is too long; shorten it", limit=TITLE_CHARACTERS, value=len(title))
+    if any(unicodedata.category(each) in {"Cc", "Cs", "Zl", "Zp"} for each in title):
+        raise InvalidMetadata("the title has control characters; give one line of text")
+    return title or None

@@ -32,9 +32,11 @@ from turnwire.projections.view import (
     Unknown,
     View,
 )
+from turnwire.projections.view.latest import offered_choice
 from turnwire.runtime.folds import stored_view
 from turnwire.runtime.node import Node
 from turnwire.server.readers.fanout import ProjectedLog, projected_ring
+from turnwire.session.choices import MODE, MODEL
 from turnwire.session.codec import decode, encode
 from turnwire.session.events import PermissionRequested
 from turnwire.session.state import Phase, Turn
@@ -72,6 +74,8 @@ def snapshot_of(
     `queue` defines the order of waiting prompts; the view decides which prompts wait.
     """
     latest = latest_in(view, shape.version)
+    mode, modes = offered_choice(latest, MODE)
+    model, models = offered_choice(latest, MODEL)
     known: dict[str, Any] = {
         "sessionId": session_id,
         "lastEventId": offset,
@@ -82,10 +86,10 @@ def snapshot_of(
         "activePromptId": view.active,
         "title": view.session.title,
         "commands": latest.commands,
-        "mode": latest.mode,
-        "modes": latest.modes,
-        "model": latest.model,
-        "models": latest.models,
+        "mode": mode,
+        "modes": modes,
+        "model": model,
+        "models": models,
         "configOptions": latest.config_options,
         "usage": latest.usage,
         "background": view.background,
@@ -93,8 +97,8 @@ def snapshot_of(
     data = {key: value for key, value in known.items() if value is not None and not isinstance(value, UnsetType)}
     return data | {
         # Clients of this contract expect these two names, with null if there is no value.
-        "currentModelId": latest.model,
-        "currentApprovalMode": latest.mode,
+        "currentModelId": model,
+        "currentApprovalMode": mode,
         "plans": latest.plans,
         "queue": _waiting(view, queue),
         "children": [each.record for each in view.children.values()],

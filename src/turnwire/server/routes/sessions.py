@@ -12,7 +12,6 @@ same moment, so a caller that follows the events from there misses nothing and s
 from __future__ import annotations
 
 import os
-import unicodedata
 from typing import Annotated, Any, Literal, NamedTuple
 
 from anyio import to_thread
@@ -45,14 +44,18 @@ from turnwire.errors import (
 from turnwire.ids import AgentName, ClientId, Epoch, PromptId, SessionId
 from turnwire.projections.translate.views import latest_in
 from turnwire.projections.view import Latest, TurnRecord, Usage, View
+from turnwire.projections.view.latest import offered_choice
 from turnwire.runtime.draining import STOPPED
 from turnwire.runtime.node import Fork
 from turnwire.server.access.tokens import Role
 from turnwire.server.bodies import BodyKind
 from turnwire.server.daemon import configuration
 from turnwire.server.daemon.creation import (
+    SYSTEM_PROMPT,
+    TITLE_CHARACTERS,
     check_cwd,
     checked_setup,
+    checked_title,
     context_of,
     create_session,
     hear_agent,
@@ -62,12 +65,12 @@ from turnwire.server.daemon.session_list import Archived, SessionEntry, Standing
 from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
 from turnwire.server.readers.history import replay, snapshot_of
 from turnwire.session.child_names import session_of
+from turnwire.session.choices import MODE, MODEL
 from turnwire.session.ending import NODE_LOST, RESTARTED
 from turnwire.session.inputs import Archive, Close, Rename
 from turnwire.session.state import Phase, SessionState, Setup
 from turnwire.wire.jsonrpc import raw
 
-TITLE_CHARACTERS = 256
 DOTS = frozenset({".", ".."})
 """Path segments that every client would remove from a URL."""
 
@@ -96,6 +99,8 @@ class NewSession(Struct, frozen=True, kw_only=True, rename="camel"):
     mcp_servers: list[dict[str, Raw]] = []
     additional_directories: list[str] = []
     """Further working directories, if the agent accepts any."""
+    system_prompt: dict[str, Raw] | None = None
+    """`{mode, content}` as in ACP, if the agent offers it."""
     meta: dict[str, Raw] | None = field(default=None, name="_meta")
     """Metadata, forwarded to the agent unchanged."""
 
@@ -267,6 +272,7 @@ async def _create(call: Call, cwd: str) -> SessionOpened:
         raw(wanted.mcp_servers),
         tuple(wanted.additional_directories),
         raw(wanted.meta) if wanted.meta else UNSET,
+        raw({SYSTEM_PROMPT: wanted.system_prompt}) if wanted.system_prompt is not None else UNSET,
     )
     session_id = await create_session(
         daemon,
@@ -318,8 +324,8 @@ async def enter(call: Call, session_id: SessionId, *, attached: bool) -> Entered
 def _agent_state(latest: Latest) -> AgentState:
     """Return the latest values of the agent's settings."""
     return AgentState(
-        modes=_choice(latest.mode, latest.modes, "currentModeId", "availableModes"),
-        models=_choice(latest.model, latest.models, "currentModelId", "availableModels"),
+        modes=_choice(*offered_choice(latest, MODE), "currentModeId", "availableModes"),
+        models=_choice(*offered_choice(latest, MODEL), "currentModelId", "availableModels"),
         config_options=latest.config_options,
         available_commands=latest.commands,
     )
@@ -340,16 +346,6 @@ def checked_id(session_id: str | None) -> SessionId | None:
     if session_of(session_id) is not None:
         raise BadRequest("a dot and a number at the end make the id of a child session; give another id")
     return SessionId(session_id)
-
-
-def checked_title(title: str | None) -> str | None:
-    """Return a title that fits on one line; an empty title means none. Raises `InvalidMetadata`."""
-    title = (title or "").strip()
-    if len(title) > TITLE_CHARACTERS:
-        raise InvalidMetadata("the title is too long; shorten it", limit=TITLE_CHARACTERS, value=len(title))
-    if any(unicodedata.category(each) in {"Cc", "Cs", "Zl", "Zp"} for each in title):
-        raise InvalidMetadata("the title has control characters; give one line of text")
-    return title or None
 
 
 # -- coming back to one --------------------------------------------------------------------------------------

@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from turnwire.ids import AgentSessionId, PromptId, SessionId
 from turnwire.projections.view import MAIN_PLAN, Terminal, Unknown, View
+from turnwire.projections.view.latest import offered_choice
 from turnwire.session import events as ev
 
 P1 = PromptId("p1")
@@ -252,3 +254,32 @@ def test_a_terminal_of_another_agent_session_begins_anew() -> None:
     chunk = said("terminal_output_chunk", terminalId="t", data="YQ==")
     assert terminal(fold(agent(2), chunk, agent(2), chunk)).output == b"aa"
     assert terminal(fold(agent(2), chunk, agent(2, "s2"), chunk)).output == b"a"
+
+
+OPTIONS = [
+    {
+        "id": "m",
+        "category": "mode",
+        "currentValue": "plan",
+        "options": [
+            {"group": "g", "options": [{"value": "plan", "name": "Plan"}, {"value": "ask", "name": "Ask"}]}
+        ],
+    },
+    {"id": "l", "category": "model", "currentValue": "big", "options": [{"value": "big", "name": "Big"}]},
+]
+
+
+def test_modes_and_models_that_are_options_are_shown_like_listed_ones() -> None:
+    latest = fold(said("config_option_update", configOptions=OPTIONS)).latest
+    mode, modes = offered_choice(latest, "mode")
+    model, models = offered_choice(latest, "model")
+    assert (mode, value(modes)) == ("plan", [{"id": "plan", "name": "Plan"}, {"id": "ask", "name": "Ask"}])
+    assert (model, value(models)) == ("big", [{"modelId": "big", "name": "Big"}])
+    assert offered_choice(fold().latest, "mode") == (None, UNSET)
+
+
+def test_the_option_of_a_restored_mode_is_the_mode_that_is_shown() -> None:
+    offers = {"modes": {"currentModeId": "auto", "availableModes": [{"id": "auto", "name": "A"}]}}
+    started = replace(agent(1), offers=Raw(msgspec.json.encode(offers)))
+    latest = fold(started, said("config_option_update", configOptions=OPTIONS)).latest
+    assert offered_choice(latest, "mode")[0] == latest.mode == "plan"
