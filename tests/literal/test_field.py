@@ -125,3 +125,33 @@ def test_sessions_are_renamed_archived_and_looked_at(house: House, transport: st
     assert talk.client.response(wrong)["error"]["code"] == -32602
     empty = talk.client.request("session/set_title", named | {"title": " "})
     assert talk.client.response(empty)["error"]["code"] == -32602
+
+
+OPEN = replace(
+    PLAIN,
+    name="open",
+    initialized=PLAIN.initialized
+    | {"agentCapabilities": {"providers": {}, "auth": {"status": {}, "logout": {}}, "loadSession": True}},
+)
+
+
+def test_providers_and_the_login_state_are_the_agents(house: House) -> None:
+    stage = house.stage("websocket", NAMELESS, OPEN)
+    capabilities = stage.client.initialized["agentCapabilities"]
+    assert (capabilities["providers"], capabilities["auth"]) == ({}, {"logout": {}, "status": {}})
+    params = {"providerId": "p", "headers": {"Authorization": "secret"}}
+    asked = {"auth/status": {}, "providers/list": {}, "providers/set": params}
+    for method, sent in asked.items():
+        request = stage.client.request(method, sent)
+        refused = stage.client.response(request)["error"]
+        assert (refused["code"], refused["message"]) == (-32601, f"no {method} here")
+    log = (stage.daemon.folder / "stderr.txt").read_text()
+    assert "secret" not in log
+
+
+@pytest.mark.parametrize("method", ["auth/status", "providers/list"])
+def test_what_the_agent_does_not_offer_never_reaches_it(house: House, method: str) -> None:
+    stage = house.stage("websocket", NAMELESS, PLAIN)
+    error = stage.client.response(stage.client.request(method, {}))["error"]
+    assert error["code"] == -32601
+    assert "does not offer" in error["message"]

@@ -15,6 +15,10 @@ AUTHENTICATE: Final = "authenticate"
 AUTH_LOGIN: Final = "auth/login"
 LOGOUT: Final = "logout"
 AUTH_LOGOUT: Final = "auth/logout"
+AUTH_STATUS: Final = "auth/status"
+PROVIDERS_LIST: Final = "providers/list"
+PROVIDERS_SET: Final = "providers/set"
+PROVIDERS_DISABLE: Final = "providers/disable"
 SESSION_NEW: Final = "session/new"
 SESSION_LOAD: Final = "session/load"
 SESSION_RESUME: Final = "session/resume"
@@ -134,7 +138,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
     (AUTH_LOGIN, _A, _REQ, _CON, _S, _NO, "authMethods", _AGENTS),
     (LOGOUT, _A, _REQ, _CON, _S, "agentCapabilities.auth.logout", _NO, _AGENTS),
     (AUTH_LOGOUT, _A, _REQ, _CON, _S, _NO, "authMethods", _AGENTS),
-    ("auth/status", _A, _REQ, _CON, _U, "agentCapabilities.auth.status", "capabilities.auth.status", _NONE),
+    (AUTH_STATUS, _A, _REQ, _CON, _U, "agentCapabilities.auth.status", "capabilities.auth.status", _SERVER),
     ("auth/status_update", _C, _NOTE, _CON, _U, "", "", _NONE),
     (SESSION_NEW, _A, _REQ, _CON, _S, "", _V2_SESSION, _AGENTS),
     (SESSION_LOAD, _A, _REQ, _SES, _S, "agentCapabilities.loadSession", _NO, _AGENTS),
@@ -162,9 +166,9 @@ _ROWS: Final[tuple[_Row, ...]] = (
     # Advertised by each item while it can be cancelled, not in `initialize`.
     (TOOL_CALL_CANCEL, _A, _REQ, _SES, _S, _NO, "", _SERVER),
     (TERMINAL_CANCEL, _A, _REQ, _SES, _S, _NO, "", _SERVER),
-    ("providers/list", _A, _REQ, _CON, _U, "agentCapabilities.providers", "capabilities.providers", _NONE),
-    ("providers/set", _A, _REQ, _CON, _U, "agentCapabilities.providers", "capabilities.providers", _NONE),
-    ("providers/disable", _A, _REQ, _CON, _U, "agentCapabilities.providers", "capabilities.providers", _NONE),
+    (PROVIDERS_LIST, _A, _REQ, _CON, _U, "agentCapabilities.providers", "capabilities.providers", _SERVER),
+    (PROVIDERS_SET, _A, _REQ, _CON, _U, "agentCapabilities.providers", "capabilities.providers", _SERVER),
+    (PROVIDERS_DISABLE, _A, _REQ, _CON, _U, "agentCapabilities.providers", "capabilities.providers", _SERVER),
     (SESSION_UPDATE, _C, _NOTE, _SES, _S, "", "", _NODE),
     (SESSION_REQUEST_PERMISSION, _C, _REQ, _SES, _S, "", "", _NODE),
     # An elicitation may belong to a request instead of a session, so its scope is not in the table.

@@ -53,6 +53,7 @@ V1_UPDATES = [
     b'{"sessionUpdate":"session_message","messageId":"m"}',
     b'{"sessionUpdate":"session_message_chunk","messageId":"m","content":{"type":"text","text":"t"}}',
     b'{"sessionUpdate":"turn_complete","promptRequestId":"7","stopReason":"end_turn"}',
+    b'{"sessionUpdate":"subagent_update","sessionId":"s","title":"t","capabilities":{"cancel":{}},"cwd":"/w"}',
 ]
 V2_UPDATES = [
     b'{"sessionUpdate":"user_message_chunk","messageId":"m","content":{"type":"text","text":"t"}}',

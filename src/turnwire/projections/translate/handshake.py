@@ -362,9 +362,19 @@ def initialize_result(agent: AgentProfile | None, client: ClientProfile, host: H
     logout = agent is not None and can_log_out(agent)
     answer = initialize_answer(client.version, us, offered, host, methods, logout=logout)
     # Clients look for it where the released agents have it.
-    return raw(
-        answer | {"_meta": {"steering": {"supported": True}}} if agent is not None and agent.steering else answer
-    )
+    if agent is not None:
+        _add_agents_own(answer["capabilities" if client.version == 2 else "agentCapabilities"], agent)
+        if agent.steering:
+            answer["_meta"] = {"steering": {"supported": True}}
+    return raw(answer)
+
+
+def _add_agents_own(capabilities: dict[str, Any], agent: AgentProfile) -> None:
+    """Add capabilities that are about the agent and no session; the requests are passed on."""
+    if has_auth_status(agent):
+        capabilities["auth"] = {**capabilities.get("auth", {}), "status": {}}
+    if has_providers(agent):
+        capabilities["providers"] = {}
 
 
 def initialize_answer(
@@ -452,6 +462,16 @@ def can_log_out(agent: AgentProfile) -> bool:
     if agent.version == 2:
         return has_login(agent)
     return is_offered(child(as_object(agent.capabilities), "auth"), "logout")
+
+
+def has_auth_status(agent: AgentProfile) -> bool:
+    """True if the agent reports whether its user is logged in."""
+    return is_offered(child(as_object(agent.capabilities), "auth"), "status")
+
+
+def has_providers(agent: AgentProfile) -> bool:
+    """True if the agent's model providers can be listed and changed."""
+    return is_offered(as_object(agent.capabilities), "providers")
 
 
 def _to_v2(method: dict[str, Raw]) -> dict[str, Any]:

@@ -18,7 +18,13 @@ from turnwire.errors import Forbidden, RemoteProtocolError, RequestRefused
 from turnwire.hosting.client_requests import ServedMethods
 from turnwire.ids import SessionId
 from turnwire.projections.encoder.children import knows_children
-from turnwire.projections.translate.handshake import can_log_out, has_login, is_terminal
+from turnwire.projections.translate.handshake import (
+    can_log_out,
+    has_auth_status,
+    has_login,
+    has_providers,
+    is_terminal,
+)
 from turnwire.projections.translate.views import can_cancel
 from turnwire.server.access.tokens import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, AwaitedRequest, ClientState, Row
@@ -70,6 +76,17 @@ async def logout(client: ClientState, request: Request) -> Raw:
         raise _not_offered("this agent has no way to log out")
     await agents.logout(client.agent_name)
     return EMPTY
+
+
+async def ask_agent(client: ClientState, request: Request) -> Raw | None:
+    """`auth/status` and `providers/…`, which are about the agent and no session; passed on if it offers them."""
+    _check_alone(client)
+    agents = client.daemon.node.agents
+    agent = await agents.profile(client.agent_name)
+    is_offered = has_auth_status(agent) if request.method == AUTH_STATUS else has_providers(agent)
+    if not is_offered:
+        raise _not_offered(f"this agent does not offer {request.method}")
+    return await _ask_agent(client, request, None, members(request.params))
 
 
 def _check_alone(client: ClientState) -> None:
@@ -349,6 +366,8 @@ def _with_our_id(client: ClientState, session_id: SessionId, params: Raw) -> Raw
 ROWS: dict[str, Row] = {
     acp.AUTHENTICATE: Row(login, Role.CONTROLLER),
     acp.AUTH_LOGIN: Row(login, Role.CONTROLLER),
+    acp.AUTH_STATUS: Row(ask_agent, Role.CONTROLLER, tells_who=False),
+    **dict.fromkeys((acp.PROVIDERS_LIST, acp.PROVIDERS_SET, acp.PROVIDERS_DISABLE), Row(ask_agent, Role.OWNER)),
     acp.LOGOUT: Row(logout, Role.OWNER),
     acp.AUTH_LOGOUT: Row(logout, Role.OWNER),
     acp.TOOL_CALL_CANCEL: Row(cancel_item, Role.CONTROLLER, on_session=True),

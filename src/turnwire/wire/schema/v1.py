@@ -30,6 +30,7 @@ from turnwire.wire.schema.common import (
     UsageUpdate,
 )
 from turnwire.wire.schema.reading import Loose, Open, Strict, Wire
+from turnwire.wire.schema.v2 import SubagentUpdate
 
 # -- updates, and what they share with requests ----------------------------------------------------------------
 
@@ -161,6 +162,7 @@ Update: TypeAlias = Open[
     | Notice
     | CompactionUpdate
     | CompactionSummaryChunk
+    | SubagentUpdate
     | SessionMessage
     | SessionMessageChunk
     | TurnCompleteUpdate
