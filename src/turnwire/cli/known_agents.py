@@ -104,6 +104,7 @@ def known(name: str) -> KnownAgent | None:
 
 
 _DATE: Final = "2026-11-17"
+_RERUN: Final = "2026-11-19"
 
 KNOWN_AGENTS: Final[tuple[KnownAgent, ...]] = (
     KnownAgent(
@@ -113,7 +114,7 @@ KNOWN_AGENTS: Final[tuple[KnownAgent, ...]] = (
         arguments=(),
         keys=("ANTHROPIC_API_KEY",),
         version="0.100.0",
-        date=_DATE,
+        date=_RERUN,
         evidence=Evidence.RUN,
         npm="@agentclientprotocol/claude-agent-acp",
     ),
@@ -124,7 +125,7 @@ KNOWN_AGENTS: Final[tuple[KnownAgent, ...]] = (
         arguments=(),
         keys=("OPENAI_API_KEY", "CODEX_API_KEY"),
         version="2.6.0",
-        date=_DATE,
+        date=_RERUN,
         evidence=Evidence.RUN,
         npm="@agentclientprotocol/codex-acp",
         quirks=(
@@ -141,7 +142,7 @@ KNOWN_AGENTS: Final[tuple[KnownAgent, ...]] = (
         arguments=("--acp",),
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         version="0.61.0",
-        date=_DATE,
+        date=_RERUN,
         evidence=Evidence.RUN,
         npm="@google/gemini-cli",
         quirks=(
@@ -188,7 +189,7 @@ KNOWN_AGENTS: Final[tuple[KnownAgent, ...]] = (
         arguments=("acp",),
         keys=("KIMI_API_KEY",),
         version="2.1.0",
-        date=_DATE,
+        date=_RERUN,
         evidence=Evidence.RUN,
         npm="@moonshot-ai/kimi-code",
         quirks=(
