@@ -63,6 +63,27 @@ async def test_a_question_that_is_not_awaited_says_to_await_it() -> None:
     assert "write `if await turn.ask(…):`" in str(error)
 
 
+async def test_an_unknown_tool_kind_is_rejected_with_the_known_ones() -> None:
+    error = await told_by(lambda turn: turn.tool("Draw", kind="fancy"))
+    assert isinstance(error, ValueError)
+    assert "there is no tool kind 'fancy'; use one of delete, edit, " in str(error)
+
+
+async def test_a_tool_call_that_is_never_entered_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    agent = Agent("forgets")
+
+    @agent.prompt
+    async def answer(turn: Turn) -> None:
+        turn.tool("Read the file")
+        async with turn.tool("Write the file"):
+            pass
+
+    async with served(agent, V1) as driver:
+        await driver.take_turn(await driver.new(), "go")
+    told = [each.getMessage() for each in caplog.records if "had no effect" in each.getMessage()]
+    assert told == ["turn.tool('Read the file') had no effect; write `async with turn.tool(…) as call:`"]
+
+
 def says(given: Any) -> Callable[[Turn], object]:
     return lambda turn: turn.say(given)
 

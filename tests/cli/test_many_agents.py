@@ -92,7 +92,7 @@ def test_the_agents_of_a_daemon_are_listed_with_where_each_stands(tmp_path: Path
         assert (two["default"], two["label"], two["icon"]) == (True, "The Second", "https://agents.example/two.png")
         assert (one["default"], one["label"], one["state"]) == (False, "one", "not_started")
         assert gone["state"] == "unavailable"
-        assert "no folder of PATH has it" in gone["why"]
+        assert "was not found on PATH" in gone["why"]
         assert "'no-such-program-at-all'" in daemon.err.read_text()
         shown = daemon.ask("GET", "/agents/one")
         assert (shown["state"], shown["agentName"], shown["version"]) == ("running", "one", "1.2.3")
@@ -106,7 +106,7 @@ def test_the_agents_of_a_daemon_are_listed_with_where_each_stands(tmp_path: Path
 def test_a_default_agent_that_cannot_be_started_is_refused_at_once(tmp_path: Path) -> None:
     refused = run("serve", "--agent", "one=no-such-program-at-all", *heard("two", tmp_path), home=tmp_path)
     assert refused.code == CONFIG
-    assert "install it, or give its whole path" in refused.err
+    assert "install it, or give its full path" in refused.err
 
 
 @pytest.mark.parametrize(

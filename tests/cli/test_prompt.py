@@ -141,7 +141,10 @@ def test_an_agent_behind_the_dashes_needs_no_daemon(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["hi", "--", "./no-such-agent"], 78, "there is no such program"),
+        (["hi", "--", "./no-such-agent"], 78, "'./no-such-agent' does not exist"),
+        (["hi", "--", "no-such-agent"], 78, "'no-such-agent' was not found on PATH"),
+        (["hi", "--", "."], 78, "'.' is a folder"),
+        (["hi", "--", "sh -c true"], 78, "write it without the quotes: -- sh -c true"),
         (["hi", "--", "false"], 69, "exit code 1"),
         (["hi", "-s", "s1", "--", "agent"], 2, "no daemon"),
         (["--", "agent"], 2, "no prompt"),
@@ -152,6 +155,45 @@ def test_what_cannot_be_asked_says_what_to_do(words: list[str], code: int, said:
 
     assert shown.code == code
     assert said in shown.err
+
+
+def test_an_agent_that_is_not_executable_is_reported_with_chmod(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text("")
+    shown = run("prompt", "hi", "--", "./agent.py", home=tmp_path)
+
+    assert shown.code == 78
+    assert "is not executable; run `chmod +x ./agent.py`, or start it with `python3 ./agent.py`" in shown.err
+
+
+FAILING = """
+from turnwire.agent import Agent, Turn
+
+agent = Agent("failing")
+
+
+@agent.prompt
+async def answer(turn: Turn) -> None:
+    for line in range(40):
+        print("line", line)
+    if turn.text == "fail":
+        raise RuntimeError("the exception itself")
+
+
+agent.run()
+"""
+
+
+@pytest.mark.parametrize(("text", "code"), [("work", 0), ("fail", 76)])
+def test_everything_that_a_private_agent_writes_to_stderr_is_shown(text: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(FAILING)
+    shown = run("prompt", text, "--", sys.executable, "agent.py", home=tmp_path)
+
+    assert shown.code == code
+    lines = shown.err.splitlines()
+    assert [each for each in lines if "line " in each and "File" not in each] == [
+        f"stderr: line {number}" for number in range(40)
+    ]
+    assert ("stderr: RuntimeError: the exception itself" in lines) is (text == "fail")
 
 
 def test_a_session_that_is_not_there_is_told_with_the_next_step(daemon: Served) -> None:

@@ -138,5 +138,5 @@ def test_daemon_that_cannot_start_is_reported_to_the_editor_and_on_stderr(tmp_pa
         refused = opened.answer(opened.begin("initialize", V1))["error"]
         assert opened.process.wait(WAIT_S) == 78
 
-    assert "no folder of PATH has it" in refused["message"]
+    assert "was not found on PATH" in refused["message"]
     assert refused["message"] in opened.errors

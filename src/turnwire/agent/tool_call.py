@@ -33,6 +33,7 @@ class ToolCall:
         self._is_announced = False
         self._is_denied = False
         self._output: Any = None
+        run.unused_calls[self.id] = title
 
     async def __aenter__(self) -> Self:
         self.announce()
@@ -55,6 +56,7 @@ class ToolCall:
         if self._is_announced:
             return Sent(None)
         self._is_announced = True
+        self._run.unused_calls.pop(self.id, None)
         self._run.open_calls[self.id] = self._finish
         return self._patch(title=self._title, status=PENDING, **self._described)
 

@@ -26,6 +26,7 @@ from turnwire.agent.tool_call import ToolCall, described
 from turnwire.agent.turn_run import TurnRun, read_result
 from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, as_block, for_v1, for_v2, shown
 from turnwire.errors import LocalProtocolError, NotOffered
+from turnwire.projections.translate.tools import V1_KINDS
 from turnwire.session.json_members import as_object, child
 from turnwire.wire.jsonrpc import Failure, Result, raw
 from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION
@@ -143,7 +144,9 @@ class Turn:
         input: Any = None,
         locations: Sequence[str | Path | tuple[str | Path, int]] = (),
     ) -> ToolCall:
-        """Create a tool call, for `async with`."""
+        """Create a tool call, for `async with`. Raises `ValueError` for an unknown kind."""
+        if kind not in V1_KINDS and not kind.startswith("_"):
+            raise ValueError(f"there is no tool kind {kind!r}; use one of {', '.join(sorted(V1_KINDS))}")
         return ToolCall(self._run, title, kind, id, described(input, locations))
 
     def usage(

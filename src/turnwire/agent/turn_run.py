@@ -105,6 +105,8 @@ class TurnRun:
         self.error: BaseException | None = None
         self.open_calls: dict[str, Callable[[str], object]] = {}
         """Tool calls without a final status, each with the function that gives it one."""
+        self.unused_calls: dict[str, str] = {}
+        """Titles of tool calls that were created and not announced."""
         self._told_open: dict[str, None] = {}
         """Other calls without a final status, which their author reports by updates, as an adapted agent does."""
         self.usage: dict[str, int] = {}

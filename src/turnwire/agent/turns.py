@@ -221,6 +221,8 @@ class Turns:
 
     async def _finish(self, run: TurnRun) -> None:
         run.close_calls()
+        for title in run.unused_calls.values():
+            logger.warning("turn.tool(%r) had no effect; write `async with turn.tool(…) as call:`", title)
         self._live.touch()
         # Save before notifying: a client that got an end finds its turn in the history.
         await self._live.save()

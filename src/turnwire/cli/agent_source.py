@@ -122,9 +122,21 @@ def command_source(entry: AgentEntry, limits: Limits) -> ProcessSource:
 
 def check_program(program: str, env: Mapping[str, str]) -> None:
     """Raise `ConfigError` if an agent in this environment cannot be started by this name."""
-    if shutil.which(program, path=env.get("PATH")) is None:
-        where = "there is no such program" if os.sep in program else "no folder of PATH has it"
-        raise ConfigError(f"the agent is {program!r}, and {where}; install it, or give its whole path")
+    if shutil.which(program, path=env.get("PATH")) is not None:
+        return
+    words = program.split()
+    if os.path.isdir(program):
+        why = "is a folder; name a program in it"
+    elif os.path.isfile(program) and os.sep in program:
+        why = f"is not executable; run `chmod +x {program}`"
+        why += f", or start it with `python3 {program}`" if program.endswith(".py") else ""
+    elif len(words) > 1 and shutil.which(words[0], path=env.get("PATH")) is not None:
+        why = f"is one word; write it without the quotes: -- {program}"
+    elif os.sep in program:
+        why = "does not exist; install it, or correct the path"
+    else:
+        why = "was not found on PATH; install it, or give its full path"
+    raise ConfigError(f"the agent {program!r} {why}")
 
 
 def known_source(entry: AgentEntry, limits: Limits) -> ProcessSource:

@@ -114,18 +114,21 @@ class ChatScreen:
             case ev.UserMessage():
                 self._prompt(event)
             case ev.TurnStarted() if event.origin is ev.Origin.AGENT:
-                self._line("the agent begins a turn by itself")
+                self.note("the agent begins a turn by itself")
             case ev.TurnCompleted() if event.stop_reason != "end_turn":
-                self._line(f"the turn ended: {event.stop_reason}")
+                self.note(f"the turn ended: {event.stop_reason}")
             case ev.TurnFailed() if event.message == self._exit:
-                self._line(f"the turn failed ({event.code})")
+                self.note(f"the turn failed ({event.code})")
             case ev.TurnFailed():
-                self._line(f"the turn failed ({event.code}): {event.message}")
+                self.note(f"the turn failed ({event.code}): {event.message}")
             case ev.AgentExited():
                 self._exit = event.message
-                self._line(f"{event.message or 'the agent is gone'} ({event.reason})")
+                self.note(f"{event.message or 'the agent is gone'} ({event.reason})")
             case _:
                 pass
+
+    def note(self, line: str) -> None:
+        self._screen.note(line)
 
     def pause(self) -> None:
         self._screen.pause()
@@ -138,10 +141,6 @@ class ChatScreen:
         is_ours = event.prompt_id in self._own or event.author in (None, TOKEN_NAME)
         self.pause()
         self._sink.note(Text(printable(f"\n{'' if is_ours else event.author}> {words}"), style="bold"))
-
-    def _line(self, words: str) -> None:
-        self.pause()
-        self._sink.note(Text(printable(words), style="dim"))
 
 
 class EditorDialogue:

@@ -408,8 +408,8 @@ class Link(NamedTuple):
 
     lost: Callable[[], None]
     found: Callable[[], None]
-    slow: Callable[[str], None]
-    """Called with the reason when an agent is slow to start."""
+    say: Callable[[str], None]
+    """Called with a message for the user, such as the reason when an agent is slow to start."""
 
 
 @asynccontextmanager
@@ -418,11 +418,11 @@ async def open_place(where: Reach | tuple[str, ...], cwd: str, link: Link) -> As
     if isinstance(where, Reach):
         async with open_http(where, lost=link.lost, found=link.found) as http:
             await http.capabilities(patient=False)
-            place = DaemonPlace(http, where.url, link.slow)
+            place = DaemonPlace(http, where.url, link.say)
             try:
                 yield place
             finally:
                 await place.leave()
     else:
-        async with open_agent(where, cwd, link.slow) as daemon:
+        async with open_agent(where, cwd, link.say, on_stderr=lambda line: link.say(f"stderr: {line}")) as daemon:
             yield AgentPlace(daemon)

@@ -208,7 +208,7 @@ class Asker:
     """Asks one permission request at a time."""
 
     def __init__(self, *, alone: bool) -> None:
-        self._alone = alone
+        self.alone = alone
         """True if no other client can answer, because the agent belongs to this process."""
         self._turn = anyio.Lock()
         self._dialogue = PlainDialogue()
@@ -224,7 +224,7 @@ class Asker:
         if can_be_asked(permission) and sys.stdin.isatty() and sys.stderr.isatty():
             async with self._turn:
                 return await ask_here(permission, self._dialogue)
-        if self._alone:
+        if self.alone:
             tell(f"the agent asks: {subject(permission)}; nobody can answer here, so it hears no")
             show_details(permission)
             return permission.reply(REJECT)

@@ -9,11 +9,9 @@ answered.
 from __future__ import annotations
 
 import io
-import logging
 import signal
 import sys
-from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -24,7 +22,7 @@ from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw, Struct
 
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
-from turnwire.cli.output import INTERRUPTED, STOPPED, leading, print_json, stop_code, tell, tell_next
+from turnwire.cli.output import INTERRUPTED, STOPPED, print_json, printable, stop_code, tell, tell_next
 from turnwire.cli.permissions import Asker
 from turnwire.cli.reach import (
     Reach,
@@ -70,8 +68,6 @@ NOT_STEERED = {
     ev.SteerRefusal.AGENT_GONE: "the agent is gone",
 }
 """Descriptions of the reasons why a prompt was not steered."""
-STDERR_LINES = 30
-"""Enough for the whole traceback of a small agent."""
 CANCEL_SENT_S = 2.0
 """Seconds that an exit waits until the daemon has the cancel."""
 BUSY = [each.value for each in WhenBusy]
@@ -151,11 +147,12 @@ def _check_key(key: str | None) -> None:
 async def _prompt(
     new_prompt: NewPrompt, wanted: WantedSession, where: Reach | tuple[str, ...], as_json: bool
 ) -> int:
-    opening = _at_daemon(where, wanted) if isinstance(where, Reach) else _with_agent(where, wanted)
-    async with opening as session:
+    screen: Screen | None = None
+    is_alone = not isinstance(where, Reach)
+    async with _with_agent(where, wanted, lambda: screen) if is_alone else _at_daemon(where, wanted) as session:
         screen = JsonLines(session.session_id) if as_json else TextScreen(whole=False)
         try:
-            end = await PromptedTurn(session, screen, Asker(alone=not isinstance(where, Reach))).run(new_prompt)
+            end = await PromptedTurn(session, screen, Asker(alone=is_alone)).run(new_prompt)
         except TurnError as error:
             if as_json:
                 _print_result(
@@ -182,39 +179,19 @@ async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[Daem
 
 
 @asynccontextmanager
-async def _with_agent(command: tuple[str, ...], wanted: WantedSession) -> AsyncGenerator[DaemonSession]:
-    # Imported here: a command that uses a daemon starts no process.
-    from turnwire.hosting.process import stderr_log
-
-    kept = _KeptStderr()
-    stderr_log.addHandler(kept)
-    try:
-        async with open_agent(command, wanted.cwd) as daemon:
-            yield await daemon.create(wanted.cwd, Raw(b"[]"))
-    except Exception as error:
-        # All its output has arrived: the agent is gone. If it ended by itself, the error has its last lines.
-        failure = leading(error)
-        if kept.lines and isinstance(failure, TurnError) and not failure.stderr_tail:
-            tell("it wrote to stderr:\n" + "\n".join(f"  {each}" for each in kept.lines))
-        raise
-    finally:
-        stderr_log.removeHandler(kept)
-
-
-class _KeptStderr(logging.Handler):
-    """The last stderr lines of a private agent: its developers have no other log of it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: deque[str] = deque(maxlen=STDERR_LINES)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        line = record.getMessage().removeprefix("stderr: ")
+async def _with_agent(
+    command: tuple[str, ...], wanted: WantedSession, screen: Callable[[], Screen | None]
+) -> AsyncGenerator[DaemonSession]:
+    def show(line: str) -> None:
         if line.startswith(f"turnwire: {STOPPED}"):
-            # Printed at once: the agent waits for its user's reaction to this line.
             tell(line.removeprefix("turnwire: "))
+        elif (open_screen := screen()) is not None:
+            open_screen.note(f"stderr: {line}")
         else:
-            self.lines.append(line)
+            click.echo(f"stderr: {printable(line)}", err=True)
+
+    async with open_agent(command, wanted.cwd, on_stderr=show) as daemon:
+        yield await daemon.create(wanted.cwd, Raw(b"[]"))
 
 
 def _print_result(session_id: SessionId, prompt_id: str, **members: Any) -> None:
@@ -267,7 +244,7 @@ class PromptedTurn:
             tasks.cancel_scope.cancel()
         self._screen.pause()
         if isinstance(terminal, ev.TurnFailed):
-            raise _failure(terminal)
+            raise _failure(terminal, with_tail=not self._asker.alone)
         return End(accepted.prompt_id, terminal, await self._text(accepted.prompt_id, terminal))
 
     async def _until_end(
@@ -385,9 +362,9 @@ def _said(agent_error: Raw) -> str:
         return "nothing that can be read"
 
 
-def _failure(event: ev.TurnFailed) -> TurnError:
+def _failure(event: ev.TurnFailed, *, with_tail: bool) -> TurnError:
     said = f"\n  it said: {_said(event.agent_error)}" if event.agent_error is not UNSET else ""
-    tail = f"\n  its last lines:\n{event.stderr_tail.rstrip()}" if event.stderr_tail else ""
+    tail = f"\n  its last lines:\n{event.stderr_tail.rstrip()}" if event.stderr_tail and with_tail else ""
     return TurnError(
         f"the turn failed ({event.code}): {event.message}{said}{tail}",
         reason=event.code,

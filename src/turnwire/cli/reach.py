@@ -430,13 +430,17 @@ async def leave(http: Http, entered: Entered) -> None:
 
 @asynccontextmanager
 async def open_agent(
-    command: tuple[str, ...], cwd: str, say: Callable[[str], None] = tell
+    command: tuple[str, ...], cwd: str, say: Callable[[str], None] = tell, *, on_stderr: Callable[[str], None]
 ) -> AsyncGenerator[EmbeddedDaemon]:
-    """Open a node in this process with this agent. Raises `ConfigError` if there is no such program."""
+    """Open a node in this process with this agent. Raises `ConfigError` if there is no such program.
+
+    `on_stderr` is called with each line that the agent writes to stderr: its developer has no other log of it.
+    """
     # Imported here: commands for a daemon need no local node, and the import would delay each of them.
     from turnwire.cli.agent_source import check_program
     from turnwire.client.embedded import open_embedded
     from turnwire.hosting.environment import agent_environment
+    from turnwire.hosting.process import stderr_log
     from turnwire.hosting.source import ProcessSource
 
     limits = Limits()
@@ -445,8 +449,26 @@ async def open_agent(
     env = agent_environment(os.environ, everything=True)
     check_program(command[0], env)
     source = ProcessSource(command, cwd=cwd, env=env, limits=limits)
-    async with open_embedded(source, None, limits, None) as daemon:
-        yield daemon
+    lines = _StderrLines(on_stderr)
+    stderr_log.addHandler(lines)
+    stderr_log.setLevel(logging.DEBUG)
+    try:
+        async with open_embedded(source, None, limits, None) as daemon:
+            yield daemon
+    finally:
+        stderr_log.removeHandler(lines)
+
+
+class _StderrLines(logging.Handler):
+    """Passes on the lines of an agent's stderr."""
+
+    def __init__(self, on_line: Callable[[str], None]) -> None:
+        super().__init__()
+        self._on_line = on_line
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "event", None) != "stderr_limited":
+            self._on_line(record.getMessage().removeprefix("stderr: "))
 
 
 # -- completion in a shell ----------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
+import click
 import msgspec
 from msgspec import Raw, Struct
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -190,6 +191,10 @@ class Screen(Protocol):
 
     def show(self, offset: int, event: ev.AnyEvent) -> None: ...
 
+    def note(self, line: str) -> None:
+        """Show a line that is no event."""
+        ...
+
     def pause(self) -> None:
         """Stop drawing, because another writer uses the terminal now."""
         ...
@@ -204,6 +209,9 @@ class JsonLines:
     def show(self, offset: int, event: ev.AnyEvent) -> None:
         print_json_text(to_envelope(self._session_id, offset, encode(event)))
         sys.stdout.flush()
+
+    def note(self, line: str) -> None:
+        click.echo(printable(line), err=True)
 
     def pause(self) -> None:
         """Do nothing: lines are always complete."""
@@ -307,7 +315,7 @@ class TextScreen:
                 self._update(event)
             case ev.UserMessage() if self._whole:
                 author = f"{event.author}> " if event.author else "> "
-                self._line(author + _words(event.content))
+                self.note(author + _words(event.content))
             case ev.PromptQueued():
                 self._working(f"queued at place {event.position + 1}")
             case ev.TurnStarted():
@@ -315,13 +323,17 @@ class TextScreen:
             case ev.PermissionRequested() | ev.PermissionResolved() if self._session_id is not None:
                 self._permission(event, self._session_id)
             case ev.AgentExited() if self._whole:
-                self._line(f"{event.message or 'the agent is gone'} ({event.reason})")
+                self.note(f"{event.message or 'the agent is gone'} ({event.reason})")
             case ev.CancelEscalated():
-                self._line(f"the agent does not stop; next rung: {event.rung}")
+                self.note(f"the agent does not stop; next rung: {event.rung}")
             case ev.TurnCompleted() | ev.TurnFailed():
                 self._end(event)
             case _:
                 pass
+
+    def note(self, line: str) -> None:
+        self._finish()
+        self._sink.note(Text(printable(line), style="dim"))
 
     def pause(self) -> None:
         self._finish()
@@ -352,7 +364,7 @@ class TextScreen:
             self._message_id = None
             self._place = place
             if place is not Place.TURN:
-                self._note(place.value)
+                self._sink.note(Text(place.value, style="dim"))
 
     def _chunk(self, update: Raw) -> None:
         chunk = msgspec.json.decode(update, type=_Chunk)
@@ -448,7 +460,7 @@ class TextScreen:
         self._running[call.tool_call_id] = call.title or call.tool_call_id
         if call.status in FINAL_TOOL_STATUS:
             del self._running[call.tool_call_id]
-            self._line(tool_line(call))
+            self.note(tool_line(call))
             details = tool_details(call)
             if details is not None:
                 self._sink.note(details)
@@ -468,7 +480,7 @@ class TextScreen:
         child = msgspec.json.decode(update, type=_Child)
         title = child.title or self._children.get(child.session_id) or child.session_id
         if child.session_id not in self._children:
-            self._line(f"subagent: {short(title)}")
+            self.note(f"subagent: {short(title)}")
         self._children[child.session_id] = title
 
     def _show_plan(self, plan: _Plan) -> None:
@@ -477,36 +489,29 @@ class TextScreen:
         line = f"plan {done}/{len(plan.entries)}: {short(current)}"
         if line != self._plan:
             self._plan = line
-            self._line(line)
+            self.note(line)
 
     # -- lines that are not the agent's words --------------------------------------------------------------
 
     def _start(self, event: ev.TurnStarted) -> None:
         if self._whole and event.origin is ev.Origin.AGENT:
-            self._line("the agent begins a turn by itself")
+            self.note("the agent begins a turn by itself")
         self._working("working")
 
     def _end(self, event: ev.TurnCompleted | ev.TurnFailed) -> None:
         self._running.clear()
         self.pause()
         if self._whole and isinstance(event, ev.TurnFailed):
-            self._line(f"turn failed ({event.code}): {event.message}")
+            self.note(f"turn failed ({event.code}): {event.message}")
         elif self._whole and isinstance(event, ev.TurnCompleted):
-            self._line(f"turn ended: {event.stop_reason}")
+            self.note(f"turn ended: {event.stop_reason}")
 
     def _permission(self, event: ev.PermissionRequested | ev.PermissionResolved, session_id: SessionId) -> None:
         if isinstance(event, ev.PermissionRequested):
             self.pause()
             tell_open(asked(event, session_id, self._calls))
         else:
-            self._line(f"permission request {event.request_id}: {_outcome(event)}")
-
-    def _line(self, text: str) -> None:
-        self._finish()
-        self._note(text)
-
-    def _note(self, text: str) -> None:
-        self._sink.note(Text(printable(text), style="dim"))
+            self.note(f"permission request {event.request_id}: {_outcome(event)}")
 
     def _working(self, words: str) -> None:
         self._sink.footer(words)

@@ -455,9 +455,8 @@ class StderrTail:
             self._window_ends, self._logged = now + STDERR_WINDOW_S, 0
         self._logged += 1
         if self._logged == STDERR_LOGGED + 1:
-            stderr_log.warning(
-                "stderr: the agent writes more than %d lines a minute; the rest is at debug", STDERR_LOGGED
-            )
+            words = "stderr: the agent writes more than %d lines a minute; the rest is at debug"
+            stderr_log.warning(words, STDERR_LOGGED, extra={"event": "stderr_limited"})
         return logging.WARNING if self._logged <= STDERR_LOGGED else logging.DEBUG
 
     def blotted(self, text: bytes, *, is_cut: bool = False) -> bytes:
