@@ -203,7 +203,7 @@ def builtin_source(entry: AgentEntry, settings: Settings, limits: Limits) -> Pro
     Raises:
         ConfigError: Its models cannot be used as configured; checked now rather than in the first session.
     """
-    _check_models()
+    _checkmodels()
     kept = IN_MEMORY if settings.data is None else str(settings.data.absolute() / AGENT_FOLDER)
     own = {name: value for name, value in os.environ.items() if name in BUILT_IN and value}
     env = environment_of(entry, *PROVIDERS)
@@ -225,22 +225,30 @@ def in_words(entry: AgentEntry) -> str:
         return entry.imported or entry.url or entry.command[0]
     if (agent := known(entry.name)) is not None:
         return agent.label
-    models = _models()
+    models = models()
     if models:
         return f"built-in, with the model {', '.join(models)}"
-    return (
-        f"built-in, without a model; set {PREFIX}MODEL=PROVIDER:NAME, or give your own: turnwire serve -- COMMAND"
-    )
+    return "built-in, without a model"
 
 
-def _models() -> list[str]:
+def missing_key(entry: AgentEntry) -> str:
+    """Return a note about a known agent without a key; empty if it has one or needs none."""
+    agent = None if entry.is_described else known(entry.name)
+    given = {*os.environ, *(each.partition("=")[0] for each in entry.env_set)}
+    if agent is None or given.intersection(agent.keys):
+        return ""
+    return f"no key: set {' or '.join(agent.keys)}, unless it has its own login"
+
+
+def models() -> list[str]:
+    """Return the models that the built-in agent is configured with."""
     return os.environ.get(PREFIX + "MODEL", "").split()
 
 
-def _check_models() -> None:
-    if not _models():
+def _checkmodels() -> None:
+    if not models():
         return
-    model_agent().check(_models(), os.environ.get(PREFIX + "MODEL_URL"))
+    model_agent().check(models(), os.environ.get(PREFIX + "MODEL_URL"))
 
 
 class ModelAgent(Protocol):

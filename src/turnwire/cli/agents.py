@@ -15,7 +15,7 @@ from msgspec import Struct
 from turnwire.cli.agent_source import BUILT_IN_NAME, in_words
 from turnwire.cli.commands import Command, Group
 from turnwire.cli.known_agents import KNOWN_AGENTS, KnownAgent, NoStart, how_to_start, known
-from turnwire.cli.output import print_json, print_table, progress
+from turnwire.cli.output import print_json, print_table, progress, tell
 from turnwire.cli.reach import Reach, agent_names, ask, tell_daemon, with_reach
 from turnwire.client.http import segment
 from turnwire.ids import UNNAMED
@@ -52,6 +52,12 @@ class _Row(NamedTuple):
         found = [each for each in self.keys if os.environ.get(each)]
         return f"{found[0]} is set" if found else ", ".join(self.keys)
 
+    @property
+    def start(self) -> str:
+        if not self.can_start:
+            return "no"
+        return "no key" if self.keys and "is set" not in self.key else "yes"
+
 
 class _Way(Struct, rename="camel"):
     method_id: str
@@ -80,8 +86,10 @@ def agents(ctx: click.Context, as_json: bool) -> None:
         return
     print_table(
         ("name", "agent", "start", "key", "by"),
-        [(each.name, each.label, "yes" if each.can_start else "no", each.key, each.how) for each in rows],
+        [(each.name, each.label, each.start, each.key, each.how) for each in rows],
     )
+    if any(each.start == "no key" for each in rows):
+        tell("no key: none of its variables is set in this shell; it may still have its own login")
 
 
 def _rows() -> list[_Row]:

@@ -19,7 +19,8 @@ from click.shell_completion import CompletionItem
 
 from turnwire import __version__
 from turnwire.cli.commands import WithAgent, agent_of
-from turnwire.cli.output import print_json, print_table
+from turnwire.cli.output import print_json, print_table, tell
+from turnwire.hosting.local_daemon import running
 from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.declared import SETTINGS, Setting, Settings
 from turnwire.server.settings.sources import Loaded, load_settings
@@ -165,7 +166,7 @@ def _program_of(command: Sequence[str]) -> list[str]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def config(ctx: click.Context, changed: bool, as_json: bool, **flags: Any) -> None:
-    """Show every setting that is in force, and why.
+    """Show every setting and its source, for a daemon started from this shell.
 
     Strongest first: the command line, TURNWIRE_* variables, one TOML file, the default.
     """
@@ -175,6 +176,8 @@ def config(ctx: click.Context, changed: bool, as_json: bool, **flags: Any) -> No
         file = None if loaded.config is None else str(loaded.config)
         print_json({"file": file, "settings": [each._asdict() for each in rows]})
         return
+    for each in running(os.environ):
+        tell(f"these are not the settings of your daemon at {each.url}, which may have been started with others")
     click.echo(f"file: {loaded.config or 'none'}\n")
     print_table(
         ("setting", "value", "source"),

@@ -25,6 +25,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
 import click
@@ -33,12 +34,13 @@ from opentelemetry import trace
 from starlette.types import ASGIApp
 
 from turnwire import __version__
-from turnwire.cli.agent_source import hosted_agents, in_words
+from turnwire.cli.agent_source import hosted_agents, in_words, missing_key, models
 from turnwire.cli.config import settings_hash
 from turnwire.cli.credentials import keep_token, kept_records, open_meanwhile
-from turnwire.cli.output import print_json, printable
+from turnwire.cli.known_agents import known
+from turnwire.cli.output import foreign_folder, is_full, leading, print_json, printable
 from turnwire.cli.restart import HAND_OVER
-from turnwire.errors import ConfigError, LifeOver
+from turnwire.errors import ConfigError, LifeOver, LogFull, LogLocked, TurnwireError
 from turnwire.hosting.environment import SHORTEST_SECRET
 from turnwire.hosting.held import end_held
 from turnwire.hosting.local_daemon import URL_VARIABLE, LocalDaemon, recorded, running
@@ -46,7 +48,8 @@ from turnwire.hosting.process import adopt_orphans
 from turnwire.hosting.services.roots import close_directory, is_in_closed
 from turnwire.ids import UNNAMED
 from turnwire.limits import Limits
-from turnwire.log.address import password_of
+from turnwire.log.address import is_database, password_of
+from turnwire.log.address import shown as shown_log
 from turnwire.runtime.node import Node
 from turnwire.server.access.login import link_of
 from turnwire.server.access.origins import check_bind, is_loopback, is_wildcard
@@ -54,6 +57,7 @@ from turnwire.server.access.tokens import Role
 from turnwire.server.app import create_app, create_routes
 from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.listener import Tls, check_tls, listen, open_listener, run
+from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import Loaded, load_settings
 from turnwire.server.telemetry.logs import configure_logging
@@ -90,11 +94,45 @@ def run_daemon(loaded: Loaded, *, as_json: bool, is_opened: bool = False, for_ed
     configure_logging(settings.log_format, settings.log_level, secrets=log_secrets(settings))
     check_folders(settings)
     adopt_orphans()
-    with traced():
-        hands_over = run(partial(_serve, loaded, as_json, is_opened, for_editors))
+    try:
+        with traced():
+            hands_over = run(partial(_serve, loaded, as_json, is_opened, for_editors))
+    except Exception as error:
+        if (told := _start_error(leading(error), settings)) is None:
+            raise
+        raise told from None
     if hands_over:
         # The process stays, and with it the place of the daemon at its supervisor.
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _start_error(error: BaseException, settings: Settings) -> TurnwireError | None:
+    """Return the error to report instead of one that prevented the start, if more is known."""
+    if is_full(error) or isinstance(error, LogFull):
+        return LogFull(f"there is no room left on the disk of {settings.data}")
+    if isinstance(error, PermissionError) and error.filename is not None:
+        path = Path(error.filename)
+        return ConfigError(foreign_folder(next(each for each in (path, *path.parents) if _is_seen(each))))
+    own = running(os.environ)
+    data = None if settings.data is None else str(settings.data.absolute())
+    if isinstance(error, LogLocked) and (mine := next((each for each in own if each.data == data), None)):
+        return LogLocked(f"your daemon already runs at {mine.url} (process {mine.pid}); open it: turnwire open")
+    is_port = isinstance(error, ConfigError) and error.context.get("port") == settings.port
+    if is_port and (mine := next((each for each in own if _port(each) == settings.port), None)):
+        words = f"your daemon already runs at {mine.url} (process {mine.pid}); open it: turnwire open"
+        return ConfigError(f"{words}. For a second one, give --port 0 and --data DIR")
+    return None
+
+
+def _is_seen(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def _port(daemon: LocalDaemon) -> int | None:
+    return urlsplit(daemon.url).port
 
 
 def log_secrets(settings: Settings) -> list[str]:
@@ -370,9 +408,11 @@ def reachable(url: str, host: str) -> str:
 
 def _lines(daemon: Daemon, page: str) -> list[tuple[str, str]]:
     settings = daemon.settings
+    log = [("log", shown_log(settings.log))] if is_database(settings.log) else []
     lines = [
         *_agents(daemon),
         ("data", "in memory, gone at the end" if settings.data is None else str(settings.data)),
+        *log,
         ("token", _token(daemon)),
     ]
     if settings.page and settings.rest:
@@ -388,12 +428,20 @@ def _page(url: str, code: str | None) -> str:
 
 def _agents(daemon: Daemon) -> list[tuple[str, str]]:
     default, *others = daemon.settings.hosted()
-    if not others and default.name == UNNAMED:
-        return [("agent", in_words(default))]
-    return [
-        ("agent", f"{each.name}: {in_words(each)}{' (default)' if each is default else ''}")
-        for each in (default, *others)
-    ]
+    lines = [("agent", _agent(default, is_default=bool(others)))]
+    lines += [("", _agent(each, is_default=False)) for each in others]
+    if any(not each.is_described and known(each.name) is None for each in (default, *others)) and not models():
+        lines.append(
+            ("", "for a model set TURNWIRE_AGENT_MODEL=PROVIDER:NAME; your own: turnwire serve -- COMMAND")
+        )
+    return lines
+
+
+def _agent(entry: AgentEntry, *, is_default: bool) -> str:
+    name = "" if entry.name == UNNAMED else f"{entry.name}: "
+    label = "" if entry.label is None else f"{entry.label}, "
+    key = missing_key(entry)
+    return f"{name}{label}{in_words(entry)}{key and f' ({key})'}{' (default)' if is_default else ''}"
 
 
 def _token(daemon: Daemon) -> str:
@@ -402,7 +450,7 @@ def _token(daemon: Daemon) -> str:
     if daemon.settings.token is not None:
         return "the one you gave"
     if daemon.first_token is not None:
-        return f"{daemon.first_token}  (shown this once)"
+        return f"{daemon.first_token}  (shown only once)"
     return "made at an earlier start; turnwire token create NAME makes another"
 
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -25,21 +26,24 @@ from turnwire.cli.agent_source import agent_of_entry, in_words
 from turnwire.cli.commands import WithAgent, agent_of
 from turnwire.cli.config import setting_options, settings_from
 from turnwire.cli.credentials import kept_records
-from turnwire.cli.known_agents import KNOWN_AGENTS, NoStart, how_to_start
-from turnwire.cli.output import DOCTOR_FAILED, leading, print_json, printable, progress
-from turnwire.cli.reach import (
-    Reach,
-    check_url,
-    open_http,
-    own_token,
-    usual_url,
+from turnwire.cli.output import (
+    DOCTOR_FAILED,
+    MAKE_ROOM,
+    foreign_folder,
+    is_full,
+    leading,
+    log_trouble,
+    print_json,
+    printable,
+    progress,
 )
-from turnwire.clock import SystemClock
+from turnwire.cli.reach import Reach, check_url, local_daemon, open_http, own_token, usual_url
+from turnwire.client.http import TOKEN_VARIABLE
 from turnwire.errors import ConfigError, LogError, TurnwireError
 from turnwire.hosting.agent_connection import AgentConnection
-from turnwire.hosting.local_daemon import TOKEN_FILE, URL_VARIABLE, read_token
+from turnwire.hosting.local_daemon import TOKEN_FILE, URL_VARIABLE, LocalDaemon, read_token
 from turnwire.hosting.source import AgentSource
-from turnwire.ids import UNNAMED, AgentName
+from turnwire.ids import UNNAMED
 from turnwire.limits import Limits
 from turnwire.log.address import NO_DRIVER, is_database, shown
 from turnwire.server.listener import open_listener
@@ -56,8 +60,6 @@ turnwire doctor --json
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 OLDEST_SQLITE = (3, 35, 0)
 """The first version with all features that the log's statements use."""
-OLDEST_NOW_MS = 1_735_689_600_000
-"""The beginning of 2025: a clock before that was never set."""
 LATE_S = 60.0
 """Seconds without a delivery after which a webhook has trouble with at least that session."""
 
@@ -72,24 +74,35 @@ class Check(NamedTuple):
 
 
 def check_machine() -> Iterator[Check]:
-    """Check Python, SQLite and the clock."""
-    wanted = "3.11"
+    """Check Python and SQLite."""
     is_new = sys.version_info >= (3, 11)
-    yield Check("ok" if is_new else "fail", "python", platform.python_version(), f"use Python {wanted} or newer")
+    yield Check("ok" if is_new else "fail", "python", platform.python_version(), "use Python 3.11 or newer")
     is_new = sqlite3.sqlite_version_info >= OLDEST_SQLITE
     yield Check(
         "ok" if is_new else "fail", "sqlite", sqlite3.sqlite_version, "use a Python with SQLite 3.35 or newer"
     )
 
 
-def check_folder(settings: Settings) -> Iterator[Check]:
-    """Check the folder of the log."""
-    if settings.data is None:
-        yield Check("warn", "data", "in memory: sessions are gone when the daemon ends", "set log to sqlite")
-        return
-    place = _existing(settings.data)
-    yield _check_wal(settings.data, place)
-    yield _check_clock(settings.data)
+def check_folder(settings: Settings) -> Check:
+    """Check the folder of the log: it accepts a database with write-ahead logging."""
+    data = settings.data
+    if data is None:
+        return Check("warn", "data", "in memory: sessions are gone when the daemon ends", "set log to sqlite")
+    place = next(each for each in (data, *data.absolute().parents) if each.is_dir())
+    try:
+        if data.is_dir() and not os.access(data, os.R_OK | os.W_OK | os.X_OK):
+            return Check("fail", "data", foreign_folder(data))
+        with tempfile.TemporaryDirectory(dir=place, prefix=".turnwire-doctor-") as folder:
+            mode = _journal_mode(Path(folder) / "try.db")
+    except (OSError, sqlite3.Error) as error:
+        if is_full(error):
+            return Check("fail", "data", f"the disk of {data} is full", f"make room on the disk of {data}")
+        return Check("fail", "data", f"{data} cannot be written", f"make {place} writable, or give --data DIR")
+    if mode != "wal":
+        return Check(
+            "fail", "data", f"{data} cannot be locked as SQLite needs it", "give --data DIR on a local disk"
+        )
+    return Check("ok", "data", str(data) if data.is_dir() else f"{data}, made at the first start")
 
 
 async def check_tokens(settings: Settings, limits: Limits) -> AsyncGenerator[Check]:
@@ -107,23 +120,7 @@ async def check_tokens(settings: Settings, limits: Limits) -> AsyncGenerator[Che
         return
     where = "the database" if is_database(settings.log) else "tokens.json"
     words = f"{len(tokens)} in {where}" if tokens else "none yet; the first start makes one"
-    yield Check("ok", "tokens", f"{words}; commands of this user have {'their own' if own else 'no own'}")
-
-
-def _existing(path: Path) -> Path:
-    return next(each for each in (path, *path.absolute().parents) if each.is_dir())
-
-
-def _check_wal(data: Path, place: Path) -> Check:
-    advice = f"make {place} writable, or give --data DIR on a local disk"
-    try:
-        with tempfile.TemporaryDirectory(dir=place, prefix=".turnwire-doctor-") as folder:
-            mode = _journal_mode(Path(folder) / "try.db")
-    except (OSError, sqlite3.Error) as error:
-        return Check("fail", "data", f"{data} cannot be used ({type(error).__name__})", advice)
-    if mode != "wal":
-        return Check("fail", "data", f"{data} is on a disk without write-ahead logging", advice)
-    return Check("ok", "data", str(data) if data.is_dir() else f"{data}, made at the first start")
+    yield Check("ok", "tokens", f"{words}; {'one' if own else 'none yet'} for your own commands")
 
 
 def _journal_mode(path: Path) -> str:
@@ -135,16 +132,6 @@ def _journal_mode(path: Path) -> str:
     finally:
         database.close()
     return str(mode)
-
-
-def _check_clock(data: Path) -> Check:
-    now, log = SystemClock().now_ms(), data / "turnwire.db"
-    written = int(log.stat().st_mtime * 1000) if log.is_file() else OLDEST_NOW_MS
-    if now + 60_000 < written:
-        return Check(
-            "warn", "clock", "it is earlier than the last write of the log", "set the clock; times would jump"
-        )
-    return Check("ok", "clock", "later than all that is recorded")
 
 
 async def check_database(settings: Settings, limits: Limits) -> AsyncGenerator[Check]:
@@ -192,19 +179,6 @@ async def check_agents(settings: Settings, limits: Limits) -> AsyncGenerator[Che
         yield tried
 
 
-async def check_known_agents(settings: Settings, limits: Limits) -> AsyncGenerator[Check]:
-    """Check that known agents installed here start. Agents that npx or uvx would download are not tested."""
-    hosted = {each.name for each in settings.hosted()}
-    for agent in KNOWN_AGENTS:
-        start = how_to_start(agent)
-        if agent.name in hosted or isinstance(start, NoStart) or start.is_fetched:
-            continue
-        with progress(f"trying the agent {agent.label}"):
-            tried = await _check_agent(AgentEntry(name=AgentName(agent.name)), settings, limits)
-        # The user did not request this agent, so its failure is only a warning.
-        yield tried if tried.level == "ok" else tried._replace(level="warn")
-
-
 async def _check_agent(entry: AgentEntry, settings: Settings, limits: Limits) -> Check:
     shown = in_words(entry) if entry.name == UNNAMED else f"{entry.name} ({in_words(entry)})"
     try:
@@ -236,6 +210,10 @@ class _Version(msgspec.Struct):
     version: str | None = None
 
 
+class _Readiness(msgspec.Struct):
+    reason: str | None = None
+
+
 async def check_daemon(reach: Reach) -> Check:
     """Check that a daemon answers, accepts the token, and has this version."""
     async with open_http(reach) as http:
@@ -246,12 +224,39 @@ async def check_daemon(reach: Reach) -> Check:
         try:
             answer = await http.ask("GET", "/capabilities", patient=False)
         except TurnwireError as error:
-            return Check("fail", "daemon", f"{reach.url} does not let us in", str(error))
+            return Check("fail", "daemon", f"{reach.url} rejects our token", str(error))
+        state = (await http.ask("GET", "/ready", patient=False, accepts={503})).read(_Readiness)
+    if state.reason is not None:
+        return Check("fail", "daemon", f"{reach.url} accepts no prompts: {log_trouble(state.reason)}", MAKE_ROOM)
     theirs = answer.read(_Version).version
     if theirs not in (None, __version__):
         advice = "restart the daemon, or update this one"
         return Check("warn", "daemon", f"{reach.url} is turnwire {theirs}, this is {__version__}", advice)
     return Check("ok", "daemon", f"{reach.url} answers")
+
+
+class _Hosted(msgspec.Struct):
+    name: str
+    label: str
+    state: str
+    why: str | None = None
+
+
+class _AllHosted(msgspec.Struct):
+    agents: list[_Hosted]
+
+
+async def check_hosted(reach: Reach) -> AsyncGenerator[Check]:
+    """Check the agents of the running daemon, as it reports them."""
+    async with open_http(reach) as http:
+        try:
+            found = (await http.ask("GET", "/agents", patient=False)).read(_AllHosted).agents
+        except TurnwireError as error:
+            yield Check("fail", "agent", f"{reach.url} does not list its agents: {error}")
+            return
+    for each in found:
+        words = f"{each.name} ({each.label}) of {reach.url}: {each.why or each.state.replace('_', ' ')}"
+        yield Check("fail" if each.state == "unavailable" else "ok", "agent", words, "turnwire agents")
 
 
 class _Webhook(msgspec.Struct, rename="camel"):
@@ -293,45 +298,61 @@ def doctor(ctx: click.Context, url: str | None, as_json: bool, **flags: Any) -> 
 
     Every line reports ok, warn or fail, and what to do. The exit code is 1 if a check failed.
     """
-    loaded = settings_from(flags, agent_of(ctx))
+    agent = agent_of(ctx)
+    loaded = settings_from(flags, agent)
     url = url or os.environ.get(URL_VARIABLE)
     if url:
         check_url(url)
-    if anyio.run(_check, loaded, url, as_json):
+    has_own_agents = bool(agent or flags["agents"] or flags["config"])
+    if anyio.run(_check, loaded, url, flags["data"], has_own_agents, as_json):
         sys.exit(DOCTOR_FAILED)
 
 
-async def _check(loaded: Loaded, url: str | None, as_json: bool) -> bool:
+async def _check(loaded: Loaded, url: str | None, data: str | None, has_own_agents: bool, as_json: bool) -> bool:
     """Print every check; return whether one failed."""
     has_failed = False
-    async for each in _all(loaded, url):
+    async for each in _all(loaded, url, data, has_own_agents):
         has_failed |= each.level == "fail"
         _print(each, as_json)
     return has_failed
 
 
-async def _all(loaded: Loaded, url: str | None) -> AsyncGenerator[Check]:
+async def _all(loaded: Loaded, url: str | None, data: str | None, has_own_agents: bool) -> AsyncGenerator[Check]:
     settings, limits = loaded.settings, loaded.limits
-    for each in (*check_machine(), *check_folder(settings)):
+    mine = local_daemon(url, settings, data)
+    if mine is not None and mine.data is not None:
+        settings = replace(settings, data=Path(mine.data))
+    for each in (*check_machine(), check_folder(settings)):
         yield each
     async for each in check_tokens(settings, limits):
         yield each
     async for each in check_database(settings, limits):
         yield each
-    url = url or (usual_url(settings) if settings.port else None)
-    reach = None if url is None else Reach(url, own_token(url, settings), settings.data)
+    reach = _reach(url, settings, mine)
     daemon = None if reach is None else await check_daemon(reach)
-    yield await check_port(settings, limits, has_daemon=daemon is not None and daemon.level != "warn")
-    async for each in check_agents(settings, limits):
-        yield each
-    async for each in check_known_agents(settings, limits):
-        yield each
+    is_running = daemon is not None and daemon.level != "warn"
+    if mine is None:
+        yield await check_port(settings, limits, has_daemon=is_running)
+    if reach is not None and is_running and not has_own_agents:
+        async for each in check_hosted(reach):
+            yield each
+    else:
+        async for each in check_agents(settings, limits):
+            yield each
     if reach is None or daemon is None:
         return
     yield daemon
     if daemon.level == "ok":
         async for each in check_webhooks(reach):
             yield each
+
+
+def _reach(url: str | None, settings: Settings, mine: LocalDaemon | None) -> Reach | None:
+    token = os.environ.get(TOKEN_VARIABLE)
+    if mine is not None:
+        return Reach(mine.url, token or settings.token or mine.key(), settings.data)
+    url = url or (usual_url(settings) if settings.port else None)
+    return None if url is None else Reach(url, token or own_token(url, settings), settings.data)
 
 
 def _print(check: Check, as_json: bool) -> None:

@@ -161,10 +161,7 @@ turnwire dialects --json | jq -r 'select(.direction == "v2 to v1").code'
 @click.command(cls=Command, examples=DIALECTS_EXAMPLES)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def dialects(as_json: bool) -> None:
-    """List what one version of ACP cannot say to the other.
-
-    A client of one version and an agent of the other understand each other except for these points.
-    """
+    """List what one version of ACP cannot express in the other."""
     from turnwire.projections.translate.losses import LOSSES
 
     if as_json:

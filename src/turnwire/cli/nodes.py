@@ -62,6 +62,8 @@ def list_nodes(log: str | None, as_json: bool) -> None:
         ("node", "life", "state", "place", "url", "version", "started", "sessions", "unsettled"),
         [_row(*each) for each in found],
     )
+    if not found:
+        tell("no nodes")
 
 
 def _row(node: NodeRow, is_beating: bool) -> list[str]:

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import os
+import pwd
 import re
+import sqlite3
 import sys
 import traceback
 import unicodedata
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -170,6 +174,43 @@ def tell_next(advice: str) -> None:
     click.echo(f"  next: {printable(advice)}", err=True)
 
 
+MAKE_ROOM = "make room on the disk with the daemon's data folder; everything continues by itself"
+"""Advice for a full disk."""
+
+
+def log_trouble(code: str) -> str:
+    """Describe why the log of a daemon cannot be written, from the code of its error."""
+    reasons = {
+        "log_full": "its disk is full",
+        "log_corrupt": "its event log is damaged",
+        "log_too_slow": "its disk does not answer",
+        "log_unavailable": "its event log cannot be written",
+        "shutting_down": "it is stopping",
+    }
+    return reasons.get(code, code)
+
+
+def is_full(error: BaseException) -> bool:
+    """Return whether an error reports a full disk."""
+    is_sqlite = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return is_sqlite or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT))
+
+
+def foreign_folder(path: Path) -> str:
+    """Describe a file or folder that this user may not use."""
+    owner, me = path.stat().st_uid, os.getuid()
+    if owner == me:
+        return f"{path} cannot be written by you, its owner; run `chmod -R u+rwX {path}`"
+    return f"{path} belongs to {_user(owner)}, and you are {_user(me)}; change its owner, or give --data DIR"
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
 def print_block(block: Text, *, err: bool = False) -> None:
     """Print text, in colour on a terminal. Long lines are not wrapped."""
     from rich.console import Console
@@ -215,6 +256,7 @@ NEXT: Mapping[type[errors.TurnwireError], str] = {
     errors.QueueFull: "`turnwire queue SESSION` shows what waits; remove some, or wait",
     errors.QueueTooLarge: "`turnwire queue SESSION` shows what waits; remove some, or wait",
     errors.LogLocked: "stop what uses it, or give this one a log of its own: --data DIR or --log",
+    errors.LogFull: MAKE_ROOM,
     errors.LogVersionMismatch: "use the turnwire that wrote it, or give another --data DIR",
     errors.AgentLaunchFailed: "`turnwire doctor -- AGENT COMMAND` tries to start it",
     errors.AuthRequired: "log in with the agent's own command on the daemon's machine, then try again",
@@ -268,7 +310,7 @@ def _exit_code(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         return BROKEN_PIPE
     if isinstance(error, OSError) and error.errno is not None:
-        return errors.LogError.exit_status
+        return (errors.LogFull if is_full(error) else errors.LogError).exit_status
     return errors.kind_of(error).exit_status
 
 

@@ -12,7 +12,7 @@ import io
 import signal
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 import anyio
@@ -22,7 +22,17 @@ from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw, Struct
 
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
-from turnwire.cli.output import INTERRUPTED, STOPPED, print_json, printable, stop_code, tell, tell_next
+from turnwire.cli.output import (
+    INTERRUPTED,
+    MAKE_ROOM,
+    STOPPED,
+    log_trouble,
+    print_json,
+    printable,
+    stop_code,
+    tell,
+    tell_next,
+)
 from turnwire.cli.permissions import Asker
 from turnwire.cli.reach import (
     Reach,
@@ -37,11 +47,12 @@ from turnwire.cli.reach import (
 )
 from turnwire.cli.screen import JsonLines, Screen, TextScreen
 from turnwire.client.arguments import to_raw
+from turnwire.client.http import Http, segment
 from turnwire.client.permission import asked
 from turnwire.client.port import Accepted, DaemonSession, EventPage, NewPrompt
 from turnwire.client.remote import key_header
 from turnwire.client.tool_call import ToolCalls
-from turnwire.errors import DaemonUnreachable, LocalProtocolError, TurnError, TurnwireError
+from turnwire.errors import DaemonUnreachable, LocalProtocolError, LogFull, TurnError, TurnwireError
 from turnwire.ids import PermissionId, PromptId, SessionId
 from turnwire.projections.view import View
 from turnwire.session import events as ev
@@ -68,6 +79,8 @@ NOT_STEERED = {
     ev.SteerRefusal.AGENT_GONE: "the agent is gone",
 }
 """Descriptions of the reasons why a prompt was not steered."""
+LOG_WATCH_S = 3.0
+"""Seconds between two looks at the daemon's log while a turn runs."""
 CANCEL_SENT_S = 2.0
 """Seconds that an exit waits until the daemon has the cancel."""
 BUSY = [each.value for each in WhenBusy]
@@ -172,10 +185,30 @@ async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[Daem
         entered = await enter(http, wanted)
         if wanted.session is None:
             tell(f"session {entered.session.session_id}")
-        try:
-            yield entered.session
-        finally:
-            await leave(http, entered)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_watch_log, http, entered.session.session_id)
+            try:
+                yield entered.session
+            finally:
+                tasks.cancel_scope.cancel()
+                await leave(http, entered)
+
+
+async def _watch_log(http: Http, session_id: SessionId) -> None:
+    """Report once that the daemon cannot store events, because nothing is shown meanwhile."""
+    while True:
+        await http.clock.sleep(LOG_WATCH_S)
+        with suppress(TurnwireError):
+            answer = await http.ask("GET", f"/session/{segment(session_id)}/explain", patient=False)
+            code = answer.read(_LogState).log
+            if code is not None:
+                tell(f"the daemon cannot store events: {log_trouble(code)}")
+                tell_next(MAKE_ROOM if code == LogFull.code else "turnwire doctor")
+                return
+
+
+class _LogState(Struct):
+    log: str | None = None
 
 
 @asynccontextmanager

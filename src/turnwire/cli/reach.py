@@ -182,7 +182,7 @@ def find_daemon(url: str | None, token_file: str | None, data: str | None) -> Re
         return Reach(url, token, None if data is None else Path(data))
     # The working directory of this command does not limit the folders of sessions.
     settings = load_settings({"data": data, "cwd": [str(Path.cwd())]}, os.environ).settings
-    here = _local_daemon(url, settings, data)
+    here = local_daemon(url, settings, data)
     if here is not None:
         folder = None if here.data is None else Path(here.data)
         return Reach(here.url, token or settings.token or here.key(), folder, settings.log)
@@ -190,7 +190,7 @@ def find_daemon(url: str | None, token_file: str | None, data: str | None) -> Re
     return Reach(url, token or own_token(url, settings), settings.data, settings.log)
 
 
-def _local_daemon(url: str | None, settings: Settings, data: str | None) -> LocalDaemon | None:
+def local_daemon(url: str | None, settings: Settings, data: str | None) -> LocalDaemon | None:
     """Return this user's matching local daemon, or `None`. Raises `ConfigError`."""
     found = running(os.environ)
     folder = None if settings.data is None else settings.data.absolute()
@@ -208,15 +208,20 @@ def _tell_away() -> None:
 
 @asynccontextmanager
 async def open_http(
-    reach: Reach, *, lost: Callable[[], None] = _tell_away, found: Callable[[], None] | None = None
+    reach: Reach, *, lost: Callable[[], None] = _tell_away, found: Callable[[], None] = lambda: None
 ) -> AsyncGenerator[Http]:
     """Open a connection to the daemon. The user is notified of a stream's longer outage and of its end."""
 
+    is_away = False
+
     def hear(record: logging.LogRecord) -> bool:
+        nonlocal is_away
         wait_s = getattr(record, "wait_s", None)
-        if wait_s is None and found is not None:
+        if wait_s is None:
+            is_away = False
             found()
-        elif wait_s is not None and wait_s >= NOTICED_S:
+        elif wait_s >= NOTICED_S and not is_away:
+            is_away = True
             lost()
         return False
 

@@ -44,7 +44,7 @@ turnwire sessions --archived       those that were archived
 turnwire sessions --json | jq -r '.sessionId'
 """
 ARCHIVE_EXAMPLES = """
-turnwire archive SESSION           lists leave it out; a prompt brings it back
+turnwire archive SESSION           hide it from lists; a prompt brings it back
 turnwire archive SESSION --undo
 """
 
@@ -91,13 +91,13 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
 
 
 @click.command(cls=Command, examples=ARCHIVE_EXAMPLES)
-@click.argument("session", shell_complete=session_ids)
-@click.option("--undo", is_flag=True, help="Take it back.")
+@click.argument("session", default=LAST, shell_complete=session_ids)
+@click.option("--undo", is_flag=True, help="Show it in lists again.")
 @with_reach
 def archive(reach: Reach, session: str, undo: bool) -> None:
-    """Put a session away: lists leave it out. Its log stays, and a prompt brings it back."""
+    """Archive a session: lists hide it. Its log stays, and a prompt brings it back."""
     tell_daemon(reach, "POST", f"/session/{segment(session)}/{'unarchive' if undo else 'archive'}")
-    tell(f"{'took back' if undo else 'archived'} {session}")
+    tell(f"{'unarchived' if undo else 'archived'} {session}")
 
 
 # -- `turnwire attach` and `tail` ---------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ from msgspec import Struct, to_builtins
 from turnwire.cli.commands import Command, Group
 from turnwire.cli.credentials import kept_tokens, start_browser
 from turnwire.cli.output import moment, print_json, print_table, tell
-from turnwire.cli.reach import Reach, ask, session_ids, tell_daemon, with_reach
+from turnwire.cli.reach import LAST, Reach, ask, session_ids, tell_daemon, with_reach
 from turnwire.client.http import segment
-from turnwire.errors import DaemonUnreachable
+from turnwire.errors import DaemonUnreachable, NotFound
 from turnwire.ids import SessionId
 from turnwire.server.access.tokens import Role, Tokens
 
@@ -27,7 +27,7 @@ EXAMPLES = """
 turnwire token create ci --role controller --expires 30d     for a job
 turnwire token create ann --role observer --session SESSION  for somebody who watches one session
 turnwire token list
-turnwire token revoke ID
+turnwire token revoke ci
 """
 CREATE_EXAMPLES = """
 turnwire token create laptop                                 all rights, until it is revoked
@@ -50,8 +50,8 @@ turnwire open --print       print the link instead, for a browser elsewhere
 SHARE_EXAMPLES = """
 turnwire share SESSION               print a link by which others watch this session, for a day
 turnwire share last --for 2h
-turnwire share SESSION --list        the links that are good now
-turnwire share SESSION --revoke ID   end one, and whatever is read by it
+turnwire share SESSION --list        active links
+turnwire share SESSION --revoke ID   end one, and the streams that use it
 """
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -84,7 +84,7 @@ class _Shares(Struct):
 
 @click.group(cls=Group, examples=EXAMPLES)
 def token() -> None:
-    """Make, list and revoke credentials."""
+    """Create, list and revoke credentials."""
 
 
 @token.command(cls=Command, examples=CREATE_EXAMPLES)
@@ -110,7 +110,7 @@ def create(reach: Reach, name: str, role: str, session: str | None, expires: str
         print_json({"id": made.id, "token": made.token})
     else:
         click.echo(made.token)
-        tell(f"made {made.id} for {name}, role {role}; it is shown this once")
+        tell(f"made {made.id} for {name}, role {role}; it is shown only once")
 
 
 @token.command("list", cls=Command, examples=LIST_EXAMPLES)
@@ -130,14 +130,31 @@ def list_tokens(reach: Reach, as_json: bool) -> None:
     print_table(("id", "name", "role", "kind", "made", "expires", "session"), [_row(each) for each in found])
 
 
-@token.command(cls=Command, examples="turnwire token revoke ID")
-@click.argument("token_id", metavar="ID")
+@token.command(cls=Command, examples="turnwire token revoke ci\nturnwire token revoke ID")
+@click.argument("token", metavar="NAME_OR_ID")
 @with_reach
-def revoke(reach: Reach, token_id: str) -> None:
+def revoke(reach: Reach, token: str) -> None:
     """End a token, the logins it granted, and their streams."""
-    path = f"/tokens/{segment(token_id)}"
-    _online_or_not(reach, lambda: tell_daemon(reach, "DELETE", path), lambda tokens: tokens.revoke(token_id))
-    tell(f"revoked {token_id}")
+
+    def online() -> str:
+        token_id = _id_of(token, ask(reach, "GET", "/tokens", shape=_List).tokens)
+        tell_daemon(reach, "DELETE", f"/tokens/{segment(token_id)}")
+        return token_id
+
+    async def offline(tokens: Tokens) -> str:
+        token_id = _id_of(token, [{"id": each.id, "name": each.name} for each in await tokens.list()])
+        await tokens.revoke(token_id)
+        return token_id
+
+    tell(f"revoked {_online_or_not(reach, online, offline)}")
+
+
+def _id_of(given: str, listed: list[dict[str, Any]]) -> str:
+    """Return the id of the token with this id or name. Raises `NotFound` if several have the name."""
+    named = [str(each["id"]) for each in listed if each["name"] == given]
+    if len(named) < 2 or any(each["id"] == given for each in listed):
+        return named[0] if named and all(each["id"] != given for each in listed) else given
+    raise NotFound(f"{len(named)} tokens are named {given!r}; revoke one by its id: {', '.join(named)}")
 
 
 @click.command(cls=Command, examples=LOGIN_EXAMPLES)
@@ -166,9 +183,9 @@ def open(reach: Reach, is_printed: bool) -> None:
 
 
 @click.command(cls=Command, examples=SHARE_EXAMPLES)
-@click.argument("session", shell_complete=session_ids)
+@click.argument("session", default=LAST, shell_complete=session_ids)
 @click.option(
-    "--for", "lifetime", metavar="TIME", help="How long it is good, such as 15m, 12h, 30d.  [default: 1d]"
+    "--for", "lifetime", metavar="TIME", help="How long it is valid, such as 15m, 12h, 30d.  [default: 1d]"
 )
 @click.option("--list", "is_list", is_flag=True, help="List the links of the session instead.")
 @click.option("--revoke", metavar="ID", help="End a link of the session instead.")
@@ -197,7 +214,7 @@ def share(
             print_json(to_builtins(made))
         else:
             click.echo(made.url)
-            tell(f"made {made.token_id}, good until {moment(made.expires_at)}; it is shown this once")
+            tell(f"made {made.token_id}, valid until {moment(made.expires_at)}; it is shown only once")
 
 
 def _print_shares(shares: list[_Share], *, as_json: bool) -> None:

@@ -10,19 +10,29 @@ from msgspec import Struct
 from rich.text import Text
 
 from turnwire.cli.commands import Command
-from turnwire.cli.output import moment, print_block, print_json, print_table, printable, tell
+from turnwire.cli.output import (
+    MAKE_ROOM,
+    log_trouble,
+    moment,
+    print_block,
+    print_json,
+    print_table,
+    printable,
+    tell,
+)
 from turnwire.cli.permissions import answer_command, details, open_permissions, subject
 from turnwire.cli.reach import LAST, Reach, ask, queued_prompts, session_ids, tell_daemon, with_reach
 from turnwire.client.http import segment
 from turnwire.client.permission import PermissionRequest
+from turnwire.errors import LogFull
 
 QUEUE_EXAMPLES = """
-turnwire queue SESSION                          what waits, the next one first
-turnwire queue SESSION edit PROMPT "new words"  change one that waits
-turnwire queue SESSION move PROMPT 1            let it be the next
-turnwire queue SESSION remove PROMPT            take it out; it ends as cancelled
-turnwire queue SESSION hold                     start nothing; what runs goes on
-turnwire queue SESSION release                  go on
+turnwire queue                                  queued prompts of the last session, in order
+turnwire queue last edit PROMPT "new words"     change one
+turnwire queue last move PROMPT 1               make it the next
+turnwire queue last remove PROMPT               remove it; it ends as cancelled
+turnwire queue last hold                        start nothing; the running turn continues
+turnwire queue last release                     continue
 """
 
 
@@ -83,13 +93,13 @@ ACTIONS: Mapping[str, _Action] = {
 
 
 @click.command(cls=Command, examples=QUEUE_EXAMPLES)
-@click.argument("session", shell_complete=session_ids)
+@click.argument("session", default=LAST, shell_complete=session_ids)
 @click.argument("action", type=click.Choice(list(ACTIONS)), default="list")
 @click.argument("words", nargs=-1, shell_complete=queued_prompts)
 @click.option("--json", "as_json", is_flag=True, help="Print the queue as JSON.")
 @with_reach
 def queue(reach: Reach, session: str, action: str, words: tuple[str, ...], as_json: bool) -> None:
-    """List and change the prompts that wait. Every action shows the queue as it is then."""
+    """List and change queued prompts. Every action prints the queue afterwards."""
     row = ACTIONS[action]
     if not row.at_least <= len(words) <= (len(words) if row.at_most is None else row.at_most):
         raise click.UsageError(f"write: turnwire queue {session} {action} {row.usage}".rstrip())
@@ -106,7 +116,7 @@ def _show(session: str, found: Queue, as_json: bool) -> None:
     if found.held:
         tell(f"held ({found.held_reason or 'no reason'}): nothing starts until `turnwire queue {session} release`")
     elif not found.prompts:
-        tell("nothing waits")
+        tell("no prompt is queued")
 
 
 def _row(place: int, prompt: dict[str, Any]) -> tuple[str, ...]:
@@ -120,12 +130,13 @@ def _path(session: str, prompt: str | None = None) -> str:
 
 
 CANCEL_EXAMPLES = """
-turnwire cancel SESSION            the turn that runs; prompts that wait stay
-turnwire cancel SESSION PROMPT     this one, whether it runs or waits
+turnwire cancel                    the running turn of the last session; queued prompts stay
+turnwire cancel SESSION PROMPT     this prompt, running or queued
 """
 SETTLE_EXAMPLES = """
-turnwire explain SESSION           look first: is it really over?
-turnwire settle SESSION PROMPT     say that it is
+turnwire explain                   first look whether it is really over
+turnwire settle                    end the running turn of the last session
+turnwire settle SESSION PROMPT
 """
 
 
@@ -135,7 +146,7 @@ class _Turn(Struct):
 
 
 @click.command(cls=Command, examples=CANCEL_EXAMPLES)
-@click.argument("session", shell_complete=session_ids)
+@click.argument("session", default=LAST, shell_complete=session_ids)
 @click.argument("prompt", required=False, shell_complete=queued_prompts)
 @with_reach
 def cancel(reach: Reach, session: str, prompt: str | None) -> None:
@@ -146,31 +157,36 @@ def cancel(reach: Reach, session: str, prompt: str | None) -> None:
     found = ask(reach, "GET", f"{path}/turns/{named}", shape=_Turn)
     tell_daemon(reach, "POST", f"{path}/cancel", {} if prompt is None else {"promptId": prompt})
     if found.state == "running":
-        tell("asked to stop; the turn ends when the agent says so, or is made to")
+        tell("cancelling; the turn ends when the agent confirms it, or is stopped")
     elif prompt is None:
-        tell("nothing runs, so there was nothing to stop")
+        tell("no turn runs")
     elif found.state == "queued":
-        tell("it waited, and is taken out of the queue")
+        tell("removed from the queue")
     else:
-        tell("it had ended before, so there was nothing to stop")
+        tell("it had already ended")
 
 
 @click.command(cls=Command, examples=SETTLE_EXAMPLES)
-@click.argument("session", shell_complete=session_ids)
-@click.argument("prompt")
+@click.argument("session", default=LAST, shell_complete=session_ids)
+@click.argument("prompt", required=False)
 @with_reach
-def settle(reach: Reach, session: str, prompt: str) -> None:
-    """End a turn whose agent never said that it ended."""
+def settle(reach: Reach, session: str, prompt: str | None) -> None:
+    """End a turn whose agent never reported its end: the running one, or the named one."""
+    if prompt is None:
+        prompt = ask(reach, "GET", f"/session/{segment(session)}/explain", shape=Explanation).prompt_id
+    if prompt is None:
+        tell("no turn runs, so there is nothing to settle")
+        return
     tell_daemon(reach, "POST", f"/session/{segment(session)}/settle", {"promptId": prompt})
-    tell("settled; what the agent still says is kept and marked as late")
+    tell("settled; later output of the agent is stored and marked as late")
 
 
 # -- `turnwire explain` -------------------------------------------------------------------------------------------
 
 
 EXAMPLES = """
-turnwire explain SESSION           why does nothing happen?
-turnwire explain SESSION --json    all that is known, for a report
+turnwire explain                   why does nothing happen in the last session?
+turnwire explain SESSION --json    all details, for a report
 """
 LONGEST = 300
 """Maximum characters of a frame."""
@@ -208,6 +224,8 @@ class Explanation(Struct, rename="camel"):
     """Attached clients, present or not."""
     attended: bool = True
     """True if a client that could answer is present."""
+    log: str | None = None
+    """The code of the error with which the log rejects events now."""
 
 
 class Finding(NamedTuple):
@@ -224,7 +242,7 @@ class Finding(NamedTuple):
 @click.option("--json", "as_json", is_flag=True, help="Print all that is known as JSON.")
 @with_reach
 def explain(reach: Reach, session: str, as_json: bool) -> None:
-    """Say why a session is stuck, and what to do next."""
+    """Explain why a session is stuck, and what to do next."""
     path = f"/session/{segment(session)}/explain"
     if as_json:
         print_json(ask(reach, "GET", path, shape=dict[str, Any]))
@@ -244,7 +262,12 @@ def explain(reach: Reach, session: str, as_json: bool) -> None:
 
 def findings(session: str, known: Explanation, permissions: list[PermissionRequest], queue: Queue) -> list[Finding]:
     """Return the reasons why the session is stuck, the likeliest cause first."""
-    found = [*_waits_for_people(session, permissions, queue), *_waits_for_agent(session, known, bool(permissions))]
+    found = list(_waits_for_people(session, permissions, queue))
+    if known.log is not None:
+        # The agent may have ended the turn, so that nothing is known about it.
+        words = f"the daemon cannot store events: {log_trouble(known.log)}"
+        return [Finding(words, MAKE_ROOM if known.log == LogFull.code else "turnwire doctor"), *found]
+    found += _waits_for_agent(session, known, bool(permissions))
     if found:
         return found
     if known.state == "idle":
@@ -266,12 +289,12 @@ def _waits_for_agent(session: str, known: Explanation, is_asked: bool) -> Iterat
     cancel, settle = (f"turnwire {each} {session} {known.prompt_id}" for each in ("cancel", "settle"))
     because = "; ".join(known.reasons)
     if known.suspected_complete:
-        yield Finding(f"the turn may be over although the agent never said so: {because}", settle)
+        yield Finding(f"the turn may be over although its agent did not report it: {because}", settle)
     if known.state == "cancelling":
-        yield Finding("a cancel was asked for and is not confirmed; harder means follow by themselves", settle)
+        yield Finding("the agent has not confirmed the cancel; it is stopped harder step by step", settle)
     elif not known.agent.connected:
         why = because or "it is being started, or cannot be"
-        yield Finding(f"the agent is not there; {why}", "turnwire doctor")
+        yield Finding(f"the agent is not connected: {why}", "turnwire doctor")
     elif known.tools_in_flight and not is_asked:
         yield Finding(f"a tool call is not finished: {', '.join(known.tools_in_flight)}", cancel)
     elif known.agent.open_requests and not known.suspected_complete and not is_asked:
@@ -284,14 +307,14 @@ def _quiet(known: Explanation) -> str:
 
 def _memory(agent: Agent) -> Iterator[tuple[str, str]]:
     if agent.opened == "lost":
-        yield "its memory", "gone: it came back without it, and began the session anew"
+        yield "its memory", "lost: it restarted without the session's history"
     for each in agent.refused:
-        yield "it refused to bring the session back by", each
+        yield "it could not restore the session by", each
 
 
 def _evidence(known: Explanation) -> Iterator[tuple[str, str]]:
     agent = known.agent
-    yield "agent", f"process {agent.pid or 'unknown'}, {'there' if agent.connected else 'not there'}"
+    yield "agent", f"process {agent.pid or 'unknown'}, {'connected' if agent.connected else 'not connected'}"
     yield from _memory(agent)
     if known.prompt_id is not None:
         yield "turn", known.prompt_id
@@ -299,10 +322,10 @@ def _evidence(known: Explanation) -> Iterator[tuple[str, str]]:
         yield "queued", ", ".join(known.queued)
     for each in known.background:
         yield "in the background", f"{each.get('kind')} {each.get('id') or ''}".rstrip()
-    for name, counted in (("broken lines", agent.breaches), ("frames for nobody", agent.strays)):
+    for name, counted in (("broken lines", agent.breaches), ("unexpected frames", agent.strays)):
         if counted:
             yield name, ", ".join(f"{count}x {reason}" for reason, count in counted.items())
-    present = "one of them is there" if known.attended else "none of them is there"
+    present = "one of them connected" if known.attended else "none of them connected"
     yield "clients", f"{len(known.clients)} attached, {present}" if known.clients else "none attached"
     for name, frames in (("last from the agent", agent.last_received), ("last to the agent", agent.last_sent)):
         if frames:
@@ -310,4 +333,4 @@ def _evidence(known: Explanation) -> Iterator[tuple[str, str]]:
     if agent.broken_lines:
         yield "its last broken line", agent.broken_lines[-1][:LONGEST]
     if agent.stderr_tail:
-        yield "last words of the agent before", agent.stderr_tail[-LONGEST:]
+        yield "last output of the previous agent", agent.stderr_tail[-LONGEST:]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Container, Mapping
 from contextlib import aclosing
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 from urllib.parse import quote, urlsplit
@@ -45,7 +45,6 @@ from turnwire.errors import (
 )
 from turnwire.hosting.address import is_loopback
 from turnwire.hosting.backoff import Backoff, Chance, random
-from turnwire.hosting.local_daemon import TOKEN_FILE
 from turnwire.limits import Limits
 from turnwire.wire.jsonrpc import UNREADABLE
 
@@ -167,8 +166,11 @@ class Http:
         repeatable: bool = False,
         patient: bool = True,
         answer_s: float | None = ANSWER_S,
+        accepts: Container[int] = (),
     ) -> HttpAnswer:
         """Send the request and retry for up to `request_retry_s`; an impatient caller sends it once.
+
+        An answer with a status in `accepts` is returned although it reports a failure.
 
         A request whose answer was lost is sent again only if it is `repeatable`. Raises the daemon's error,
         `DaemonUnreachable`, and `ClientClosed`.
@@ -185,7 +187,7 @@ class Http:
                 refusal: TurnwireError = self._unreachable(error)
                 again = repeatable or isinstance(error, _NOT_SENT)
             else:
-                if answer.is_success:
+                if answer.is_success or answer.status_code in accepts:
                     return HttpAnswer(answer.status_code, answer.content)
                 refusal = self._refusal(answer, answer.content)
                 again = is_passing(refusal) and (repeatable or answer.status_code in _NOTHING_DONE)
@@ -276,15 +278,13 @@ def checked_url(url: str) -> str:
 def no_token(url: str, *, had_one: bool, **context: Shown) -> Unauthenticated:
     """Return the error for a missing or invalid token: it names the problem, and where to get a token."""
     wrong = (
-        f"the daemon at {url} does not take the token that it was sent: it was mistyped, was revoked, has expired,"
-        " or is another daemon's"
+        f"{url} rejected the token: it was mistyped, revoked or has expired, or it is another daemon's"
         if had_one
-        else f"the daemon at {url} wants a token, and none was given"
+        else f"the daemon at {url} needs a token, and none was given"
     )
     return Unauthenticated(
-        f"{wrong}. `turnwire token create NAME` on its machine makes one; give it in {TOKEN_VARIABLE}, as `token=…`"
-        " in a program, or as --token-file FILE to a command. Programs of its own user on its machine need none:"
-        f" they read {TOKEN_FILE} in its data folder, which each start of the daemon sees to",
+        f"{wrong}.\n  On its machine, `turnwire token create NAME` makes one.\n"
+        f"  Give it in {TOKEN_VARIABLE}, as `token=…` in a program, or with --token-file FILE.",
         **context,
     )
 

@@ -43,7 +43,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from anyio import to_thread
 
-from turnwire.errors import LogUnavailable, TurnwireError
+from turnwire.errors import LogFull, LogUnavailable, TurnwireError
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import KiB, Limits
 from turnwire.log import rules
@@ -274,9 +274,14 @@ class SqliteWriter:
                     self._do([job])
                 return
             code = getattr(error, "sqlite_errorcode", None)
-            _log.error("append failed", exc_info=error, extra={"event": "append_failed", "sqlite_code": code})
+            told = log_error(error)
+            # A stack says nothing more about a full disk.
+            why = None if isinstance(told, LogFull) else error
+            _log.error(
+                "append failed: %s", told, exc_info=why, extra={"event": "append_failed", "sqlite_code": code}
+            )
             # A rejection within the group fails with it: the state that caused it may have been rolled back.
-            results: list[_Result] = [(None, log_error(error))] * len(jobs)
+            results: list[_Result] = [(None, told)] * len(jobs)
             transaction.changes.clear()
         with suppress(RuntimeError):  # A closed loop has no callers left.
             self._loop.call_soon_threadsafe(self._report, jobs, results, transaction.changes)

@@ -419,7 +419,10 @@ class Session:
     async def _holds(self, bodies: list[bytes], error: LogError) -> bool:
         head = (await self._log.head(self.session_id)).head
         if head == self.head and isinstance(error, LogUnavailable):
-            logger.warning("the log takes nothing now", extra={"event": "log_unavailable", "code": error.code})
+            logger.warning(
+                "the event log cannot be written; trying again",
+                extra={"event": "log_unavailable", "code": error.code},
+            )
             return False
         after = Position(self.epoch, self.head)
         held = await self._log.read(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
@@ -55,7 +56,10 @@ from turnwire.server.settings.declared import Settings
 from turnwire.server.telemetry.metrics import AgentLevel, Metrics, sample_loop_lag
 from turnwire.server.telemetry.tracing import TurnTraces
 from turnwire.server.webhooks import Webhooks, open_webhooks
-from turnwire.session.events import AnyEvent
+from turnwire.session.events import AnyEvent, TurnFailed
+
+
+logger = logging.getLogger(__name__)
 
 
 class StopSignal:
@@ -294,7 +298,7 @@ async def open_daemon(
         )
         bell.add_listener(search)
 
-        watching: list[Watch] = [activity.take, metrics.take, traces.take, search.take]
+        watching: list[Watch] = [activity.take, metrics.take, traces.take, search.take, log_failed_turns]
         if webhooks.hooks:
             watching.append(webhooks.take)
 
@@ -366,6 +370,19 @@ async def open_daemon(
             tasks=tasks,
             first_token=first_token,
         )
+
+
+def log_failed_turns(session_id: SessionId, events: Sequence[AnyEvent]) -> None:
+    """Log each turn that ended with an error."""
+    for each in events:
+        if isinstance(each, TurnFailed):
+            extra = {
+                "event": "turn_failed",
+                "session_id": session_id,
+                "prompt_id": each.prompt_id,
+                "code": each.code,
+            }
+            logger.warning("a turn failed: %s", each.message, extra=extra)
 
 
 async def _index(search: Search, node: Node) -> None:

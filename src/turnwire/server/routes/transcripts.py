@@ -115,6 +115,8 @@ class SessionExplanation(Explanation, frozen=True, kw_only=True, rename="camel",
     """Attached clients by id, with their role: connected ones and those seen in the last 15 minutes."""
     attended: bool
     """True if a client that can answer is present now."""
+    log: str | None = None
+    """The code of the error with which the log rejects events now, such as `log_full`."""
 
 
 async def show(call: Call) -> Reply:
@@ -286,9 +288,14 @@ async def explain(call: Call) -> Reply:
     known = asdict(await daemon.node.agents.explain(session_id, for_owner=for_owner))
     attached = (await daemon.node.peek(session_id)).state.clients
     clients = {each: attached[each] for each in daemon.clients.listed(session_id, attached)}
+    trouble = daemon.metrics.log.trouble
     return Reply(
         SessionExplanation(
-            **known, session_id=session_id, clients=clients, attended=daemon.clients.attended(session_id)
+            **known,
+            session_id=session_id,
+            clients=clients,
+            attended=daemon.clients.attended(session_id),
+            log=None if trouble is None else trouble.code,
         )
     )
 

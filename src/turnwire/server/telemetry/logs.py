@@ -11,7 +11,7 @@ import re
 import sys
 import traceback
 import unicodedata
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -84,6 +84,31 @@ class Redaction:
         return self.text(value if isinstance(value, str) else str(value))
 
 
+REPEATED = frozenset({"append_failed", "checkpoint_failed", "log_unavailable", "snapshot_not_kept"})
+"""Events that a log that cannot be written causes many times a second."""
+REPEATED_S = 60.0
+
+
+class RepeatFilter(logging.Filter):
+    """Lets a record of `REPEATED` events through once a minute, with the number of records left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: dict[str, float] = {}
+        self._left_out: Counter[str] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        event = getattr(record, "event", None)
+        if event not in REPEATED:
+            return True
+        if record.created - self._last.get(event, -REPEATED_S) < REPEATED_S:
+            self._left_out[event] += 1
+            return False
+        self._last[event] = record.created
+        record.left_out = self._left_out.pop(event, None)
+        return True
+
+
 class JsonLines(logging.Formatter):
     """A record as one line of JSON: `ts`, `level`, `logger`, `event`, `message`, then its extra fields."""
 
@@ -150,6 +175,7 @@ def configure_logging(
     redaction = Redaction(secrets)
     lines = logging.StreamHandler(stream or sys.stderr)
     lines.setFormatter(JsonLines(redaction) if format == "json" else TextLines(redaction))
+    lines.addFilter(RepeatFilter())
     root = logging.getLogger()
     root.handlers[:] = [lines]
     root.setLevel(logging.WARNING)
