@@ -225,9 +225,8 @@ def in_words(entry: AgentEntry) -> str:
         return entry.imported or entry.url or entry.command[0]
     if (agent := known(entry.name)) is not None:
         return agent.label
-    models = models()
-    if models:
-        return f"built-in, with the model {', '.join(models)}"
+    if models():
+        return f"built-in, with the model {', '.join(models())}"
     return "built-in, without a model"
 
 

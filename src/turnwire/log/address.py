@@ -15,7 +15,7 @@ from turnwire.errors import ConfigError
 DATABASES = ("postgresql", "postgres")
 """Schemes of PostgreSQL's addresses."""
 HOW = "postgresql://USER@HOST/DATABASE"
-NO_DRIVER = "the package for PostgreSQL is missing; install turnwire with it (pip install '.[postgres]'), or set log to sqlite"
+NO_DRIVER = "the package for PostgreSQL is missing; install it (pip install '.[postgres]'), or set log to sqlite"
 
 
 def is_database(place: str) -> bool:

@@ -58,7 +58,6 @@ from turnwire.server.telemetry.tracing import TurnTraces
 from turnwire.server.webhooks import Webhooks, open_webhooks
 from turnwire.session.events import AnyEvent, TurnFailed
 
-
 logger = logging.getLogger(__name__)
 
 

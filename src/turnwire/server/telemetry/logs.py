@@ -24,6 +24,7 @@ MASK = "***"
 MOST_CAUSES = 8
 """Causes shown of one exception. A group may hold thousands."""
 
+AUDIT = "turnwire.audit"
 OURS = "turnwire"
 """The logger that the level applies to. Others write warnings only: their details do not help an operator."""
 
@@ -136,14 +137,20 @@ class JsonLines(logging.Formatter):
 class TextLines(logging.Formatter):
     """A record as one readable line; the stack of an exception follows on separate lines."""
 
-    def __init__(self, redaction: Redaction) -> None:
+    def __init__(self, redaction: Redaction, *, is_short: bool = False) -> None:
+        """`is_short`: for a terminal, without the date and the logger."""
         super().__init__()
         self._redaction = redaction
+        self._is_short = is_short
 
     def format(self, record: logging.LogRecord) -> str:
         message = _escaped(self._redaction.text(_message(record)))
         words = [_time(record), f"{record.levelname.lower():<7}", f"{record.name}:", message]
-        for name, value in _fields(record).items():
+        fields = _fields(record)
+        if self._is_short:
+            words = [_time(record)[11:19], words[1], message]
+            fields.pop("event", None)
+        for name, value in fields.items():
             field = self._redaction.field(name, value)
             # The parts of a composite field were masked one by one, and only the whole may be a secret.
             shown = _escaped(field if isinstance(field, str) else self._redaction.text(str(field)))
@@ -168,13 +175,18 @@ def configure_logging(
     secrets: Sequence[str] = (),
     stream: TextIO | None = None,
 ) -> None:
-    """Write every record of this process to stderr, in one format. Call it once, before anything is served."""
+    """Write every record of this process to stderr, in one format. Call it once, before anything is served.
+
+    On a terminal lines of text are short, and the audit log is written at level `debug` only.
+    """
     # Do not collect fields that are not written: the source line, thread and process of a record.
     logging._srcfile = None  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] its documented switch
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     redaction = Redaction(secrets)
     lines = logging.StreamHandler(stream or sys.stderr)
-    lines.setFormatter(JsonLines(redaction) if format == "json" else TextLines(redaction))
+    is_short = format == "text" and lines.stream.isatty()
+    lines.setFormatter(JsonLines(redaction) if format == "json" else TextLines(redaction, is_short=is_short))
+    logging.getLogger(AUDIT).setLevel(logging.WARNING if is_short and level != "debug" else logging.NOTSET)
     lines.addFilter(RepeatFilter())
     root = logging.getLogger()
     root.handlers[:] = [lines]
