@@ -28,7 +28,7 @@ from tests.cli.shown import (
     on_screen,
 )
 
-HINT = ":help has keys and commands"
+HINT = ":help for keys and commands"
 HISTORY = Path(".local/state/turnwire/chat-history")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.cli.rig import Ran, Served, run
 
-NAMES = ["python", "sqlite", "data", "clock", "tokens", "port", "agent", "daemon"]
+NAMES = ["python", "sqlite", "data", "tokens", "port", "agent", "daemon"]
 
 
 def levels(shown: Ran) -> dict[str, str]:

@@ -97,8 +97,8 @@ def test_a_daemon_elsewhere_that_wants_a_token_says_where_to_get_one(
     wrong = run(*command, *url, home=tmp_path, TURNWIRE_URL=daemon.url, TURNWIRE_TOKEN=SECRET)
 
     assert (without.code, wrong.code) == (77, 77)
-    assert "wants a token, and none was given" in without.err
-    assert "does not take the token" in wrong.err
+    assert "needs a token, and none was given" in without.err
+    assert "rejected the token" in wrong.err
     for said in (without.err, wrong.err):
         assert "turnwire token create NAME" in said
         assert "TURNWIRE_TOKEN" in said

@@ -44,7 +44,7 @@ from turnwire.cli.line_editor import Choice, LineEditor
 from turnwire.cli.output import printable, tell, tell_next
 from turnwire.cli.permissions import ask_here, subject
 from turnwire.cli.reach import LAST, Reach, WantedSession, find_daemon, reach_options, session_options
-from turnwire.cli.screen import TextScreen
+from turnwire.cli.screen import TextScreen, agent_words
 from turnwire.client.permission import REJECT, PermissionRequest, Reply
 from turnwire.client.port import DaemonSession
 from turnwire.clock import SystemClock
@@ -118,9 +118,9 @@ class ChatScreen:
             case ev.TurnCompleted() if event.stop_reason != "end_turn":
                 self.note(f"the turn ended: {event.stop_reason}")
             case ev.TurnFailed() if event.message == self._exit:
-                self.note(f"the turn failed ({event.code})")
+                self.note(f"the turn failed ({event.code}){agent_words(event)}")
             case ev.TurnFailed():
-                self.note(f"the turn failed ({event.code}): {event.message}")
+                self.note(f"the turn failed ({event.code}): {event.message}{agent_words(event)}")
             case ev.AgentExited():
                 self._exit = event.message
                 self.note(f"{event.message or 'the agent is gone'} ({event.reason})")
@@ -242,6 +242,11 @@ def open_history(environ: Mapping[str, str]) -> History:
     return FileHistory(file)
 
 
+def _short_path(path: str) -> str:
+    home = os.path.expanduser("~")
+    return f"~{path[len(home) :]}" if path == home or path.startswith(f"{home}/") else path
+
+
 class Chat:
     """The user at a terminal, and the session of the conversation."""
 
@@ -265,6 +270,8 @@ class Chat:
         """True if the next Ctrl-C exits."""
         self._arming = 0
         self._clock = SystemClock()
+        self._is_greeted = True
+        """False until the first line about the current session is shown."""
         self._is_away = False
         """True while the daemon cannot be reached."""
         self._code = 0
@@ -306,7 +313,7 @@ class Chat:
         while session is not None:
             own = set[PromptId]()
             self._current = current = ChatSession(session, ChatScreen(self._sink, own), self, own)
-            self.note(f"session {session.session_id}; :help has keys and commands")
+            self._is_greeted = False
             with anyio.CancelScope() as self._following:
                 await current.run()
                 # The session was closed. The user reads that, then picks another session or exits.
@@ -431,7 +438,20 @@ class Chat:
     def note(self, words: str) -> None:
         self._sink.note(Text(printable(words), style="dim"))
 
+    async def _greet(self, current: ChatSession) -> None:
+        """Show the agent, its model and the folder of the session."""
+        view = current.view
+        name = view.session.agent_name
+        agents = await self.place.agents()
+        label = next((each.label for each in agents if each.name == name), name)
+        model = settings_of(view).get("model")
+        parts = [label, None if model is None else f"model {model.current}", _short_path(view.session.cwd)]
+        self.note(" · ".join([*(each for each in parts if each), ":help for keys and commands"]))
+
     def refresh(self) -> None:
+        if not self._is_greeted and self._current is not None and self._current.view.session.cwd:
+            self._is_greeted = True
+            self._start(self._greet, self._current)
         if self._early and self._current is not None and self._current.is_read.is_set():
             early, self._early = self._early, []
             for text in early:

@@ -131,6 +131,14 @@ AGENT = "turnwire.agent"
 """The key in a context's `meta` of the words after `--`."""
 
 
+class SettingOption(click.Option):
+    """An option under a heading of its own in the help."""
+
+    def __init__(self, heading: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.heading = heading
+
+
 class Command(click.Command):
     """A command with examples."""
 
@@ -146,7 +154,15 @@ class Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # Examples first: some commands have screens of options.
         write_examples(formatter, self.examples)
-        super().format_options(ctx, formatter)
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for each in self.get_params(ctx):
+            record = each.get_help_record(ctx)
+            if record is not None:
+                heading = each.heading if isinstance(each, SettingOption) else "Options"
+                sections.setdefault(heading, []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
 
 
 class WithAgent(Command):

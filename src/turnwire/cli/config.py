@@ -18,7 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from turnwire import __version__
-from turnwire.cli.commands import WithAgent, agent_of
+from turnwire.cli.commands import SettingOption, WithAgent, agent_of
 from turnwire.cli.output import print_json, print_table, tell
 from turnwire.hosting.local_daemon import running
 from turnwire.server.settings.agents import AgentEntry
@@ -55,11 +55,12 @@ def _option(row: Setting) -> click.Option:
     words = row.about[0].upper() + row.about[1:] + "."
     if row.kind.is_switch:
         about = f"Do not {row.about}." if row.flag_value is False else words
-        return click.Option(
-            [str(row.flag), row.name], is_flag=True, flag_value=row.flag_value, default=None, help=about
+        return SettingOption(
+            row.group, [str(row.flag), row.name], is_flag=True, flag_value=row.flag_value, default=None, help=about
         )
     default = "" if row.default in (None, ()) else f"  [default: {row.default}]"
-    return click.Option(
+    return SettingOption(
+        row.group,
         [str(row.flag), row.name],
         multiple=row.kind.is_many,
         default=None,

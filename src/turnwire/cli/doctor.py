@@ -255,7 +255,8 @@ async def check_hosted(reach: Reach) -> AsyncGenerator[Check]:
             yield Check("fail", "agent", f"{reach.url} does not list its agents: {error}")
             return
     for each in found:
-        words = f"{each.name} ({each.label}) of {reach.url}: {each.why or each.state.replace('_', ' ')}"
+        label = "" if each.label == each.name else f" ({each.label})"
+        words = f"{each.name}{label} of {reach.url}: {each.why or each.state.replace('_', ' ')}"
         yield Check("fail" if each.state == "unavailable" else "ok", "agent", words, "turnwire agents")
 
 

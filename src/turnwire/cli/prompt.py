@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 
 import anyio
 import click
-import msgspec
 from anyio.abc import TaskGroup
-from msgspec import UNSET, Raw, Struct
+from msgspec import Raw, Struct
 
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
 from turnwire.cli.output import (
@@ -45,7 +44,7 @@ from turnwire.cli.reach import (
     reach_options,
     session_options,
 )
-from turnwire.cli.screen import JsonLines, Screen, TextScreen
+from turnwire.cli.screen import JsonLines, Screen, TextScreen, agent_words
 from turnwire.client.arguments import to_raw
 from turnwire.client.http import Http, segment
 from turnwire.client.permission import asked
@@ -384,22 +383,10 @@ class PromptedTurn:
             tell_next(f"turnwire cancel {self._session.session_id} {prompt_id}; Ctrl-C leaves the turn to itself")
 
 
-class _Error(Struct):
-    message: str = ""
-
-
-def _said(agent_error: Raw) -> str:
-    try:
-        return msgspec.json.decode(agent_error, type=_Error).message
-    except msgspec.DecodeError:
-        return "nothing that can be read"
-
-
 def _failure(event: ev.TurnFailed, *, with_tail: bool) -> TurnError:
-    said = f"\n  it said: {_said(event.agent_error)}" if event.agent_error is not UNSET else ""
     tail = f"\n  its last lines:\n{event.stderr_tail.rstrip()}" if event.stderr_tail and with_tail else ""
     return TurnError(
-        f"the turn failed ({event.code}): {event.message}{said}{tail}",
+        f"the turn failed ({event.code}): {event.message}{agent_words(event)}{tail}",
         reason=event.code,
         prompt_id=event.prompt_id,
         exit_code=event.exit_code,

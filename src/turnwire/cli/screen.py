@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.segment import Segment
@@ -290,6 +290,8 @@ class TextScreen:
         self._markdown = MarkdownStream()
         self._thought = ""
         """The unfinished line of a thought."""
+        self._exit: str | None = None
+        """Why the last agent process ended; a turn that failed with it does not repeat that."""
         self._is_spaced = False
         """True if the next block of text needs a blank line before it."""
         self._children: dict[str, str] = {}
@@ -323,6 +325,7 @@ class TextScreen:
             case ev.PermissionRequested() | ev.PermissionResolved() if self._session_id is not None:
                 self._permission(event, self._session_id)
             case ev.AgentExited() if self._whole:
+                self._exit = event.message
                 self.note(f"{event.message or 'the agent is gone'} ({event.reason})")
             case ev.CancelEscalated():
                 self.note(f"the agent does not stop; next rung: {event.rung}")
@@ -502,7 +505,8 @@ class TextScreen:
         self._running.clear()
         self.pause()
         if self._whole and isinstance(event, ev.TurnFailed):
-            self.note(f"turn failed ({event.code}): {event.message}")
+            why = "" if event.message == self._exit else f": {event.message}"
+            self.note(f"turn failed ({event.code}){why}{agent_words(event)}")
         elif self._whole and isinstance(event, ev.TurnCompleted):
             self.note(f"turn ended: {event.stop_reason}")
 
@@ -515,6 +519,20 @@ class TextScreen:
 
     def _working(self, words: str) -> None:
         self._sink.footer(words)
+
+
+class _Error(Struct):
+    message: str = ""
+
+
+def agent_words(event: ev.TurnFailed) -> str:
+    """Return a line with the agent's own error message; empty without one."""
+    if event.agent_error is UNSET:
+        return ""
+    try:
+        return f"\n  it said: {msgspec.json.decode(event.agent_error, type=_Error).message}"
+    except msgspec.DecodeError:
+        return "\n  its error cannot be read"
 
 
 def _thought(line: str) -> Text:

@@ -56,20 +56,20 @@ class Access:
 
     token: Annotated[
         str | None,
-        About(kinds.text(), "the owner's token; without one, the first start makes one", is_secret=True),
+        About(kinds.text(), "the owner's token; without one, the first start creates it", is_secret=True),
     ] = field(default=None, repr=False)
-    no_auth: Annotated[bool, About(kinds.switch(), "ask for no credential; only on a loopback address")] = False
-    allow_origin: Annotated[tuple[str, ...], About(kinds.origins(), "other web origins whose pages may call")] = ()
-    allow_host: Annotated[
-        tuple[str, ...], About(kinds.hosts(), "other names by which clients reach the daemon")
+    no_auth: Annotated[bool, About(kinds.switch(), "require no credential; only on a loopback address")] = False
+    allow_origin: Annotated[
+        tuple[str, ...], About(kinds.origins(), "further web origins whose pages may connect")
     ] = ()
+    allow_host: Annotated[tuple[str, ...], About(kinds.hosts(), "further host names of the daemon")] = ()
     trusted_proxy: Annotated[
         tuple[str, ...],
-        About(kinds.networks(), "proxies that say for whom they ask, by Forwarded or X-Forwarded-For"),
+        About(kinds.networks(), "proxies whose Forwarded or X-Forwarded-For header is trusted"),
     ] = ()
     cwd: Annotated[
         tuple[Path, ...],
-        About(kinds.paths("folders"), "folders in which sessions may work; by default where the daemon starts"),
+        About(kinds.paths("folders"), "folders that sessions may use; by default the current one"),
     ] = ()
 
 
@@ -88,8 +88,7 @@ class Storing:
         str,
         About(
             kinds.log_place(),
-            "where events are kept: sqlite, a file in the data folder; the address of a PostgreSQL database;"
-            " memory, which forgets all at the end",
+            "where events are stored: sqlite (a file in the data folder), a PostgreSQL database, or memory",
         ),
     ] = field(default="sqlite", repr=False)
     durability: Annotated[
@@ -108,29 +107,27 @@ class Nodes:
     node: Annotated[str | None, About(kinds.text(), "the name of this node; by default that of its machine")] = None
     place: Annotated[
         str | None,
-        About(kinds.text(), "what nodes with the same files and agents have in common; by default the node's name"),
+        About(kinds.text(), "a name shared by nodes with the same files and agents; by default the node's name"),
     ] = None
     cluster_listen: Annotated[
         str | None,
-        About(kinds.text("HOST:PORT"), "share the log with other nodes, and listen there for them"),
+        About(kinds.text("HOST:PORT"), "the address on which to listen for other nodes of the log"),
     ] = None
     cluster_url: Annotated[
         str | None,
-        About(kinds.text("http://HOST:PORT"), "where other nodes reach this one, if not at cluster_listen"),
+        About(kinds.text("http://HOST:PORT"), "the address of this node for the others, if not cluster_listen"),
     ] = None
     cluster_key: Annotated[
         str | None,
         About(
             kinds.text(),
-            "what nodes prove to each other that they have: the same on all, 32 characters or more",
+            "the secret shared by all nodes, 32 characters or more",
             is_secret=True,
         ),
     ] = None
     cluster_plain: Annotated[
         bool,
-        About(
-            kinds.switch(), "listen for other nodes without TLS also where others could reach it: a private network"
-        ),
+        About(kinds.switch(), "allow other nodes to connect without TLS: for a private network"),
     ] = False
 
 
@@ -158,7 +155,7 @@ class ForAgents:
         tuple[Rule, ...],
         About(
             kinds.tables("tables, each below a [[permission]]", read_rules),
-            "what is answered to permission requests without asking",
+            "rules that answer permission requests",
             only_toml=True,
         ),
     ] = ()
@@ -171,50 +168,48 @@ class ForClients:
     rest: Annotated[bool, About(kinds.switch(), "serve REST and SSE")] = True
     acp: Annotated[bool, About(kinds.switch(), "serve ACP at /acp")] = True
     protocol: Annotated[
-        int, About(kinds.number(1, 2, is_whole=True), "the newest version of ACP that clients are offered")
+        int, About(kinds.number(1, 2, is_whole=True), "the newest ACP version offered to clients")
     ] = 2
     turn_complete: Annotated[
         Literal["auto", "always", "asked", "off"],
         About(
             kinds.choice("auto", "always", "asked", "off"),
-            "which v1 clients get the turn_complete update: all but those known to lack it, all, who asks, none",
+            "which v1 clients get the turn_complete update: all but known exceptions, all, those that ask, or none",
         ),
     ] = "auto"
     when_busy: Annotated[
         Literal["queue", "reject"],
         About(
             kinds.choice("queue", "reject"),
-            "what becomes of a prompt that does not say itself, while a turn runs: it waits, or is refused",
+            "what happens to a prompt sent during a turn, unless it says otherwise",
         ),
     ] = "queue"
     after_restart: Annotated[
         Literal["run", "hold"],
         About(
             kinds.choice("run", "hold"),
-            "what becomes of prompts that a restart finds waiting: they run, or wait until somebody releases them",
+            "what happens to queued prompts after a restart: run, or wait for a release",
         ),
     ] = "run"
     ready_timeout: Annotated[
         float,
         About(
             kinds.patience(),
-            "how long what nobody asked for waits for a client's session/ready; 0 neither offers it nor waits",
+            "seconds that unsolicited updates wait for session/ready; 0 turns it off",
         ),
     ] = 2.0
     page: Annotated[bool, About(kinds.switch(), "serve the page; it needs REST")] = True
-    blocking: Annotated[
-        bool, About(kinds.switch(), "let replies wait for the end of the turn, for those who prefer that")
-    ] = True
+    blocking: Annotated[bool, About(kinds.switch(), "allow replies that wait for the end of the turn")] = True
     webhooks: Annotated[
         tuple[WebhookEntry, ...],
-        About(webhook_tables(), "who is told elsewhere how turns end and what waits for an answer", only_toml=True),
+        About(webhook_tables(), "URLs that are notified of ended turns and open requests", only_toml=True),
     ] = ()
     log_format: Annotated[
-        Literal["text", "json"], About(kinds.choice("text", "json"), "how log lines are written")
+        Literal["text", "json"], About(kinds.choice("text", "json"), "the format of log lines")
     ] = "text"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        About(kinds.choice("debug", "info", "warning", "error"), "the least log line that is written"),
+        About(kinds.choice("debug", "info", "warning", "error"), "minimum log level"),
     ] = "info"
 
 
@@ -243,6 +238,8 @@ class Setting(NamedTuple):
     """`None` if the command line has no flag for it."""
     env: str | None
     is_secret: bool
+    group: str
+    """The heading in the help of commands."""
 
     @property
     def flag_value(self) -> bool | None:
@@ -250,7 +247,7 @@ class Setting(NamedTuple):
         return not self.default if self.kind.is_switch else None
 
 
-def _row(name: str, default: object, given: About) -> Setting:
+def _row(group: str, name: str, default: object, given: About) -> Setting:
     # A switch that is on can only be turned off.
     dashed = ("no-" if given.kind.is_switch and default is True else "") + name.replace("_", "-")
     is_flag = not given.only_toml and name != "agent"
@@ -264,17 +261,26 @@ def _row(name: str, default: object, given: About) -> Setting:
         flag=flag if is_flag else None,
         env=None if given.only_toml else PREFIX + name.upper(),
         is_secret=given.is_secret,
+        group=group,
     )
 
 
-def _rows(group: type[Any]) -> list[Setting]:
+GROUPS: Mapping[str, type[Any]] = {
+    "Address": Listening,
+    "Access": Access,
+    "Storage": Storing,
+    "Agents": ForAgents,
+    "Clients": ForClients,
+    "Cluster": Nodes,
+}
+
+
+def _rows(heading: str, group: type[Any]) -> list[Setting]:
     declared = get_type_hints(group, include_extras=True)
-    return [_row(each.name, each.default, declared[each.name].__metadata__[0]) for each in fields(group)]
+    return [_row(heading, each.name, each.default, declared[each.name].__metadata__[0]) for each in fields(group)]
 
 
-SETTINGS: tuple[Setting, ...] = tuple(
-    row for group in (Listening, Access, Storing, Nodes, ForAgents, ForClients) for row in _rows(group)
-)
+SETTINGS: tuple[Setting, ...] = tuple(row for each in GROUPS.items() for row in _rows(*each))
 """Every setting. The agent's command has no flag: it follows `--`."""
 
 
@@ -287,7 +293,7 @@ class _Bound(NamedTuple):
 
 
 _BOUNDS: Mapping[str, _Bound] = {
-    "queue_length": _Bound(1, 10_000, "prompts that may wait in one session"),
+    "queue_length": _Bound(1, 10_000, "queued prompts of one session"),
     "frame_bytes": _Bound(64 * KiB, GiB, "bytes of one message of an agent or an ACP client"),
     "body_bytes": _Bound(KiB, GiB, "bytes of one HTTP body"),
     "request_rate": _Bound(0.1, 1_000_000, "requests per second and credential"),
@@ -312,6 +318,7 @@ def _limit_row(name: str, bound: _Bound) -> Setting:
         flag=f"--limit {name}=",
         env=f"{PREFIX}LIMITS_{name.upper()}",
         is_secret=False,
+        group="Limits",
     )
 
 
