@@ -26,22 +26,22 @@ def allow_reads(request: PermissionRequest) -> str:
 async def work(client: Client, number: int, done: dict[int, list[str]]) -> None:
     session = await client.new_session(".")
     session.on_permission(allow_reads)
-    said = done.setdefault(number, [])
+    texts = done.setdefault(number, [])
 
     @session.on_update
-    async def hear(update: Update) -> None:
+    async def collect(update: Update) -> None:
         if update.text:
-            said.append(update.text)
+            texts.append(update.text)
         if update.text == "again":
             await session.prompt("say 1 follow-up")
 
     await session.prompt("ask tool allow_once,reject_once\nsay 1 again")
     # Awaiting drains the stream: the follow-up turn, which the handler waited for, has been received as well.
-    assert said == ["selected allow_once", "again", "follow-up"], said
+    assert texts == ["selected allow_once", "again", "follow-up"], texts
     try:
         await session.prompt("error -32001 no")
     except TurnError as error:
-        said.append(error.reason)
+        texts.append(error.reason)
 
 
 async def main() -> None:
@@ -49,8 +49,8 @@ async def main() -> None:
     async with turnwire.connect(AGENT) as client, anyio.create_task_group() as tasks:
         for number in range(SESSIONS):
             tasks.start_soon(work, client, number, done)
-    assert [said[-1] for said in done.values()] == ["agent_error"] * SESSIONS
-    sys.stdout.write(f"{SESSIONS} sessions, {sum(map(len, done.values()))} things heard\n")
+    assert [texts[-1] for texts in done.values()] == ["agent_error"] * SESSIONS
+    sys.stdout.write(f"{SESSIONS} sessions, {sum(map(len, done.values()))} messages received\n")
 
 
 anyio.run(main)

@@ -9,11 +9,11 @@
 
 const PAUSE_MS = 500;
 const form = document.querySelector("form");
-const said = document.querySelector("output");
+const output = document.querySelector("output");
 const end = document.querySelector("#end");
 const question = document.querySelector("fieldset");
 
-class Refused extends Error {
+class RequestError extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -33,7 +33,7 @@ class Daemon {
     });
     if (answer.ok) return answer;
     const problem = await answer.json().catch(() => ({}));
-    throw new Refused(answer.status, problem.error ?? `HTTP ${answer.status}`);
+    throw new RequestError(answer.status, problem.error ?? `HTTP ${answer.status}`);
   }
 
   async post(path, body) {
@@ -41,7 +41,7 @@ class Daemon {
     return (await this.ask(path, { method: "POST", headers, body: JSON.stringify(body) })).json();
   }
 
-  // Every event after a position, over as many connections as it takes: none is lost and none comes twice.
+  // Yields every event after a position exactly once, and reconnects as often as needed.
   async *follow(session, cursor) {
     for (;;) {
       try {
@@ -51,14 +51,14 @@ class Daemon {
           if (id !== undefined) cursor = id;
         }
       } catch (error) {
-        if (error instanceof Refused && error.status < 500) throw error;
+        if (error instanceof RequestError && error.status < 500) throw error;
       }
       await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
     }
   }
 }
 
-// The frames of one connection: `id`, `event` and `data`, each on its line; an empty line ends a frame.
+// Yields the SSE frames of one connection. An empty line ends a frame.
 async function* frames(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -90,7 +90,7 @@ function ask(daemon, session, { requestId, toolCall, options = [] }) {
     button.dataset.option = optionId;
     button.onclick = () => {
       const outcome = { outcome: "selected", optionId };
-      daemon.post(`/session/${session}/permissions/${requestId}`, { outcome }).catch(tell);
+      daemon.post(`/session/${session}/permissions/${requestId}`, { outcome }).catch(showError);
     };
     question.append(button);
   }
@@ -103,7 +103,7 @@ async function prompt(daemon, text) {
   for await (const { type, promptId, data } of daemon.follow(sessionId, accepted.lastEventId)) {
     if ((promptId ?? data.promptId) !== accepted.promptId) continue;
     if (type === "session_update" && data.update.sessionUpdate === "agent_message_chunk") {
-      said.append(data.update.content.text ?? "");
+      output.append(data.update.content.text ?? "");
     } else if (type === "permission_request") ask(daemon, sessionId, data);
     else if (type === "permission_resolved") question.hidden = true;
     else if (type === "turn_complete") return data.stopReason;
@@ -111,14 +111,14 @@ async function prompt(daemon, text) {
   }
 }
 
-function tell(error) {
+function showError(error) {
   end.textContent = `failed: ${error.message}`;
 }
 
 form.onsubmit = (event) => {
   event.preventDefault();
   const { url, token, text } = form.elements;
-  said.replaceChildren();
+  output.replaceChildren();
   end.textContent = "";
-  prompt(new Daemon(url.value, token.value), text.value).then((reason) => (end.textContent = reason), tell);
+  prompt(new Daemon(url.value, token.value), text.value).then((reason) => (end.textContent = reason), showError);
 };

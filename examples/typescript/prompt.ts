@@ -2,7 +2,7 @@
 //
 //     TURNWIRE_TOKEN=$(turnwire token create my-script) node prompt.ts "What is in this folder?"
 //
-// Runs unchanged on Node 22.18 or newer, Deno and Bun. TURNWIRE_URL is the address of another daemon.
+// Runs on Node 22.18 or newer (older: npx tsx prompt.ts), Deno and Bun. TURNWIRE_URL is the address of another daemon.
 
 declare const process: {
   argv: string[];
@@ -19,7 +19,7 @@ interface Option { optionId: string; name: string; kind: string }
 
 interface Content { type: string; text?: string }
 
-// The events this program looks at. There are more; whoever does not know one skips it.
+// The events this program uses. Skip unknown types: there are more.
 interface Envelope {
   type: string;
   promptId?: string;
@@ -36,7 +36,7 @@ interface Envelope {
 
 interface Frame { id: string | undefined; envelope: Envelope }
 
-class Refused extends Error {
+class RequestError extends Error {
   readonly status: number;
 
   constructor(status: number, message: string) {
@@ -50,9 +50,9 @@ async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   if (TOKEN !== undefined) headers.set("Authorization", `Bearer ${TOKEN}`);
   const answer = await fetch(URL_OF_DAEMON + path, { ...init, headers });
   if (answer.ok) return answer;
-  // A refusal is application/problem+json and says what to do.
+  // Errors are application/problem+json; the message says what to do.
   const problem = (await answer.json().catch(() => ({}))) as { error?: string };
-  throw new Refused(answer.status, problem.error ?? `HTTP ${answer.status}`);
+  throw new RequestError(answer.status, problem.error ?? `HTTP ${answer.status}`);
 }
 
 async function post<Answer>(path: string, body: unknown): Promise<Answer> {
@@ -60,7 +60,7 @@ async function post<Answer>(path: string, body: unknown): Promise<Answer> {
   return (await ask(path, { method: "POST", headers, body: JSON.stringify(body) })).json() as Promise<Answer>;
 }
 
-// The frames of one connection. A frame ends with an empty line; a line that begins with a colon is a heartbeat.
+// Yields the SSE frames of one connection. An empty line ends a frame; a line starting with a colon is a heartbeat.
 async function* frames(body: ReadableStream<Uint8Array>): AsyncGenerator<Frame> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
@@ -85,7 +85,7 @@ async function* frames(body: ReadableStream<Uint8Array>): AsyncGenerator<Frame> 
   }
 }
 
-// Every event of a session after a position, over as many connections as it takes: none is lost and none comes twice.
+// Yields every event after a position exactly once, and reconnects as often as needed.
 async function* follow(session: string, after: number): AsyncGenerator<Envelope> {
   let cursor = String(after);
   for (;;) {
@@ -94,12 +94,12 @@ async function* follow(session: string, after: number): AsyncGenerator<Envelope>
       if (answer.body === null) throw new TypeError("the stream has no body");
       for await (const { id, envelope } of frames(answer.body)) {
         yield envelope;
-        // Behind the yield: an event counts as read when it was handled.
+        // After the yield, so that an event counts as read only once it was handled.
         if (id !== undefined) cursor = id;
       }
     } catch (error) {
-      // What the daemon refuses stays refused; a connection that was cut is opened again.
-      if (error instanceof Refused && error.status < 500) throw error;
+      // A rejected request stays rejected; a lost connection is retried.
+      if (error instanceof RequestError && error.status < 500) throw error;
     }
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
   }

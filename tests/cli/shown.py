@@ -16,7 +16,7 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -192,14 +192,19 @@ class Terminal:
 
 @contextmanager
 def on_screen(
-    home: Path, *words: str, rows: int = 40, columns: int = 100, env: Mapping[str, str] | None = None
+    home: Path,
+    *words: str,
+    rows: int = 40,
+    columns: int = 100,
+    env: Mapping[str, str] | None = None,
+    program: Sequence[str] = PROGRAM,
 ) -> Generator[Terminal]:
     """Run a command of ours on a terminal of this size."""
     near, far = pty.openpty()
     fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     told = environment(home, **(env or {})) | {"TERM": "xterm-256color"}
     with subprocess.Popen(
-        [*PROGRAM, *words], cwd=home, env=told, stdin=far, stdout=far, stderr=far, start_new_session=True
+        [*program, *words], cwd=home, env=told, stdin=far, stdout=far, stderr=far, start_new_session=True
     ) as process:
         os.close(far)
         try:
