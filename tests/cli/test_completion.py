@@ -93,41 +93,10 @@ def test_sessions_are_offered_with_their_folder_where_the_shell_shows_it(shell: 
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_open_questions_and_their_answers_are_offered(shell: str, daemon: Served) -> None:
-    session = daemon.session()
-    daemon.prompt(session, "ask t1 allow_once,reject_once")
-    daemon.until(session, "permission_request")
-    [asked] = daemon.ask("GET", f"/session/{session}/permissions")["permissions"]
-
-    [request] = offered(shell, f"turnwire answer {session} q_", daemon.home, daemon.env)
-    assert request.startswith(asked["requestId"])
-    assert ("t1" in request.removeprefix(asked["requestId"])) == (shell != "bash")
-    options = offered(shell, f"turnwire answer {session} {asked['requestId']} al", daemon.home, daemon.env)
-    assert [each.split("\t")[0].split(":")[0] for each in options] == ["allow_once"]
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_agents_are_offered_by_name(shell: str, daemon: Served) -> None:
-    assert offered(shell, "turnwire prompt --agent de", daemon.home, daemon.env)[0].startswith("default")
-    known = offered(shell, "turnwire serve --agent cod", daemon.home, {})
-    assert known[0].startswith("codex")
-
-
-@pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("line", ["turnwire attach ", "turnwire answer s_1 ", "turnwire prompt hi -- "])
 def test_without_a_daemon_nothing_is_offered_and_nothing_is_said(shell: str, line: str, tmp_path: Path) -> None:
     assert offered(shell, line, tmp_path, {}) == []
     assert offered(shell, line, tmp_path, {"TURNWIRE_URL": "http://127.0.0.1:9"}) == []
-
-
-def test_an_id_that_a_shell_would_obey_is_not_offered(daemon: Served) -> None:
-    session = daemon.session()
-    daemon.prompt(session, "ask t1 $(touch$IFS/tmp/x),fine")
-    daemon.until(session, "permission_request")
-    [asked] = daemon.ask("GET", f"/session/{session}/permissions")["permissions"]
-    assert len(asked["options"]) == 2
-
-    assert offered("bash", f"turnwire answer {session} {asked['requestId']} ", daemon.home, daemon.env) == ["fine"]
 
 
 INTERACTIVE = {

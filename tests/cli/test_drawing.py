@@ -139,28 +139,11 @@ IMAGE = {"type": "image", "mimeType": "image/png", "data": PIXEL, "uri": "file:/
 PICTURE = {"update": {"sessionUpdate": "agent_message_chunk", "messageId": "p", "content": IMAGE}}
 
 
-def test_an_image_is_drawn_where_the_terminal_can_and_named_elsewhere(scenes: Served) -> None:
+def test_an_image_is_named(scenes: Served) -> None:
     named = "[image, image/png, 28 bytes, file:///w/p.png]"
     assert drawn(scenes, [PICTURE], width=80) == [named]
-    assert drawn(scenes, [PICTURE], width=80, TERM="tmux-256color", KITTY_WINDOW_ID="1") == [named]
-    for env, sequence in (
-        ({"TERM": "xterm-kitty"}, f"\x1b_Ga=T,f=100,q=2,m=0;{PIXEL}\x1b\\"),
-        ({"TERM_PROGRAM": "iTerm.app"}, f"\x1b]1337;File=inline=1;preserveAspectRatio=1:{PIXEL}\x07"),
-    ):
-        with on_terminal(scenes, "prompt", "--new", json.dumps([PICTURE]), **env) as terminal:
-            assert terminal.finish() == 0
-            assert sequence in terminal.shown
-            assert named not in terminal.shown
     shown = scenes.run("prompt", "--new", json.dumps([say("see"), PICTURE]))
     assert (shown.out, shown.err.splitlines()[-1]) == ("see\n", named)
-
-
-def test_what_is_no_image_cannot_steer_the_terminal_as_one(scenes: Served) -> None:
-    evil = {**PICTURE["update"], "content": {**IMAGE, "data": "AAAA\x1b[2J"}}
-    with on_terminal(scenes, "prompt", "--new", json.dumps([{"update": evil}]), TERM="xterm-kitty") as terminal:
-        assert terminal.finish() == 0
-        assert "\x1b_G" not in terminal.shown
-        assert "[image, image/png" in terminal.shown
 
 
 def test_words_after_the_end_of_a_turn_are_not_glued_to_it(scenes: Served) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -119,7 +120,7 @@ def test_first_minutes(machine: Machine) -> None:
         assert re.match(r"\d\d:\d\d:\d\d warning a turn failed: ", failed)
         assert "audit" not in daemon.shown.text
         assert "uvicorn" not in daemon.shown.text
-        daemon.type("\x03")
+        daemon.process.send_signal(signal.SIGINT)
         daemon.finish()
 
 
@@ -158,9 +159,10 @@ cat flood.err
 
 
 def test_operator_with_a_full_disk(machine: Machine) -> None:
-    unshare = find_tool("unshare")
+    unshare = (find_tool("unshare"), "--user", "--map-root-user", "--mount")
+    path = f"{machine.env['PATH']}:/usr/sbin:/usr/bin:/sbin:/bin"
     try:
-        said = machine.shell(unshare, "--user", "--map-root-user", "--mount", "bash", "-c", FULL_DISK)
+        said = machine.shell(*unshare, "bash", "-c", FULL_DISK, PATH=path)
     except AssertionError as error:
         if "Operation not permitted" in str(error) or "unshare failed" in str(error):
             pytest.skip("this kernel lets no user mount a file system")

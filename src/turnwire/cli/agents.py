@@ -16,7 +16,7 @@ from turnwire.cli.agent_source import BUILT_IN_NAME, in_words
 from turnwire.cli.commands import Command, Group
 from turnwire.cli.known_agents import KNOWN_AGENTS, KnownAgent, NoStart, how_to_start, known
 from turnwire.cli.output import print_json, print_table, progress, tell
-from turnwire.cli.reach import Reach, agent_names, ask, tell_daemon, with_reach
+from turnwire.cli.reach import Reach, ask, tell_daemon, with_reach
 from turnwire.client.http import segment
 from turnwire.ids import UNNAMED
 from turnwire.server.settings.agents import AgentEntry
@@ -121,7 +121,7 @@ def _as_json(row: _Row) -> dict[str, Any]:
 
 
 @agents.command(cls=Command, examples=LOGIN_EXAMPLES)
-@click.argument("name", shell_complete=agent_names)
+@click.argument("name")
 @click.argument("method", required=False)
 @with_reach
 def login(reach: Reach, name: str, method: str | None) -> None:

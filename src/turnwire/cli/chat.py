@@ -69,6 +69,9 @@ class EditorSink:
     def words(self, text: str) -> None:
         raise AssertionError("words are drawn here")
 
+    def end_line(self) -> None:
+        raise AssertionError("words are drawn here")
+
     def print(self, block: RenderableType) -> None:
         self._editor.print(self._rendered(block))
 
@@ -443,7 +446,7 @@ class Chat:
         view = current.view
         name = view.session.agent_name
         agents = await self.place.agents()
-        label = next((each.label for each in agents if each.name == name), name)
+        label = next((each.label for each in agents if each.name == name or (name is None and each.default)), name)
         model = settings_of(view).get("model")
         parts = [label, None if model is None else f"model {model.current}", _short_path(view.session.cwd)]
         self.note(" · ".join([*(each for each in parts if each), ":help for keys and commands"]))

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from turnwire.cli.commands import Command
 from turnwire.cli.output import has_hidden, print_block, printable, tell, tell_next
-from turnwire.cli.reach import LAST, Reach, ask, option_ids, request_ids, run, session_ids, with_reach
+from turnwire.cli.reach import LAST, Reach, ask, run, session_ids, with_reach
 from turnwire.cli.tool_view import diff_text, indented, unfenced
 from turnwire.client.form import Field, Form
 from turnwire.client.http import Http, segment
@@ -343,8 +343,8 @@ turnwire answer SESSION REQUEST --form '{"action": "accept", "content": {"name":
 
 @click.command(cls=Command, examples=ANSWER_EXAMPLES)
 @click.argument("session", default=LAST, shell_complete=session_ids)
-@click.argument("request", required=False, shell_complete=request_ids)
-@click.argument("option", required=False, shell_complete=option_ids)
+@click.argument("request", required=False)
+@click.argument("option", required=False)
 @click.option("--field", "fields", metavar="NAME=VALUE", multiple=True, help="A field of a form; once for each.")
 @click.option("--form", metavar="JSON", help="The answer to a permission request that takes a free one.")
 @with_reach

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import wraps
 from pathlib import Path
@@ -368,7 +368,6 @@ def session_options(function: Function) -> Function:
         click.option(
             "--agent",
             metavar="NAME",
-            shell_complete=agent_names,
             help="The agent of the session, by its name at the daemon.",
         ),
         click.option("--new", "is_new", is_flag=True, help="Make a new session, whatever is open in this folder."),
@@ -485,126 +484,24 @@ PATIENCE_S = 1.0
 PLAIN = re.compile(r"[\w.:@%+=/-]+")
 """Characters without meaning in a shell: ids of agents and other clients go into the user's command line."""
 
-Found = TypeVar("Found")
-
-
-class _NamedOption(Struct, rename="camel"):
-    option_id: str
-    name: str = ""
-
-
-class _Titled(Struct, frozen=True):
-    title: str = ""
-
-
-class _Params(Struct, frozen=True, rename="camel"):
-    tool_call: _Titled = _Titled()
-    title: str = ""
-    message: str = ""
-
-
-class _Asked(Struct, rename="camel"):
-    request_id: str
-    method: str
-    params: _Params = _Params()
-    options: list[_NamedOption] = []
-
-    @property
-    def subject(self) -> str:
-        return self.params.tool_call.title or self.params.title or self.params.message or self.method
-
-
-class _Questions(Struct):
-    permissions: list[_Asked]
-
-
-class _NamedAgent(Struct):
-    name: str
-    label: str | None = None
-
-
-class _NamedAgents(Struct):
-    agents: list[_NamedAgent]
-
-
-class _Waiting(Struct, rename="camel"):
-    prompt_id: str
-    text: str | None = None
-
-
-class _Queue(Struct):
-    prompts: list[_Waiting]
-
 
 def session_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete every session, the newest first, with its title and folder."""
-    found = _asked(ctx, list_sessions) or []
-    offered = [(str(each["sessionId"]), about(each)) for each in found]
-    return _items([*offered, *([(LAST, "the newest of them")] if offered else [])], incomplete)
-
-
-def request_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the open permission requests of the session."""
-    return _items([(each.request_id, each.subject) for each in _questions(ctx)], incomplete)
-
-
-def option_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the options of that permission request."""
-    asked = (each for each in _questions(ctx) if each.request_id == ctx.params.get("request"))
-    return _items([(option.option_id, option.name) for each in asked for option in each.options], incomplete)
-
-
-def queued_prompts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the queued prompts of the session, the next one first."""
-    found = _of_session(ctx, "queue", _Queue)
-    return _items([(each.prompt_id, each.text or "") for each in found.prompts] if found else [], incomplete)
-
-
-def agent_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the agents of the daemon."""
-
-    async def read(http: Http) -> list[_NamedAgent]:
-        return (await http.ask("GET", "/agents", patient=False)).read(_NamedAgents).agents
-
-    return _items([(each.name, each.label or "") for each in _asked(ctx, read) or []], incomplete)
-
-
-def _questions(ctx: click.Context) -> list[_Asked]:
-    found = _of_session(ctx, "permissions", _Questions)
-    return [] if found is None else found.permissions
-
-
-def _of_session(ctx: click.Context, what: str, shape: type[Found]) -> Found | None:
-    given = ctx.params.get("session")
-    if not given:
-        return None
-
-    async def read(http: Http) -> Found:
-        session = given if WHOLE.match(given) else await whole_id(http, given)
-        return (await http.ask("GET", f"/session/{segment(session)}/{what}", patient=False)).read(shape)
-
-    return _asked(ctx, read)
-
-
-def _asked(ctx: click.Context, read: Callable[[Http], Awaitable[Found]]) -> Found | None:
-    """Return the daemon's answer, or `None` if no daemon runs or its answer is unusable."""
+    """Complete every session, the newest first, with its title and folder; none without a daemon."""
     url, token_file, data = (ctx.params.get(name) for name in ("url", "token_file", "data"))
     if not (url or os.environ.get(URL_VARIABLE) or running(os.environ)):
-        return None
+        return []
 
-    async def in_time(http: Http) -> Found:
+    async def in_time(http: Http) -> list[Entry]:
         with anyio.fail_after(PATIENCE_S):
-            return await read(http)
+            return await list_sessions(http)
 
     try:
-        return run(find_daemon(url, token_file, data), in_time)
-    except Exception:  # noqa: BLE001  Whoever types sees nothing offered; the command itself will say what is wrong.
-        return None
-
-
-def _items(offered: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
+        found = run(find_daemon(url, token_file, data), in_time)
+    except Exception:  # noqa: BLE001  The command itself reports the error.
+        return []
+    offered = [(str(each["sessionId"]), about(each)) for each in found]
     return [
         CompletionItem(value, help=" ".join(printable(words).split()) or None)
-        for value, words in offered
+        for value, words in [*offered, *([(LAST, "the newest of them")] if offered else [])]
         if value.startswith(incomplete) and PLAIN.fullmatch(value)
     ]

@@ -65,6 +65,10 @@ class Sink(Protocol):
         """Write agent text as it arrives, if it is not rendered."""
         ...
 
+    def end_line(self) -> None:
+        """End the line of unrendered text, if one has begun."""
+        ...
+
     def print(self, block: RenderableType) -> None:
         """Print finished agent text, if it is rendered."""
         ...
@@ -110,6 +114,10 @@ class TerminalSink:
         sys.stdout.flush()
         self._at_start = text.endswith("\n")
 
+    def end_line(self) -> None:
+        if not self._at_start:
+            self.words("\n")
+
     def print(self, block: RenderableType) -> None:
         self._write(self._out, block)
 
@@ -136,8 +144,7 @@ class TerminalSink:
     def pause(self) -> None:
         self._tail = self._footer = None
         self._stop()
-        if not self._at_start:
-            self.words("\n")
+        self.end_line()
 
     def _write(self, console: Console, block: RenderableType) -> None:
         if console is not self._drawing:
@@ -145,8 +152,7 @@ class TerminalSink:
         elif self._live is not None:
             # Text must be gone from the tail before it is printed as finished, or it is there twice for a moment.
             self._live.refresh()
-        if not self._at_start:
-            self.words("\n")
+        self.end_line()
         # Without a terminal nothing is wrapped.
         console.print(block, soft_wrap=not console.is_terminal)
 
@@ -390,8 +396,7 @@ class TextScreen:
             self._say(text)
         elif "type" in block:
             self._finish()
-            view = block_view(block, draws=self._sink.draws)
-            (self._sink.print if self._sink.draws else self._sink.note)(view)
+            self._sink.note(block_view(block))
 
     # -- words and thoughts ----------------------------------------------------------------------------------
 
@@ -444,9 +449,13 @@ class TextScreen:
             self._speech = speech
 
     def _break(self) -> None:
-        """Begin another message: on a terminal it is a separate block."""
-        if self._sink.draws and self._speech is Speech.WORDS:
+        """Begin another message: a block of its own on a terminal, a line of its own elsewhere."""
+        if self._speech is not Speech.WORDS:
+            return
+        if self._sink.draws:
             self._print_block(self._markdown.close())
+        else:
+            self._sink.end_line()
 
     def _finish(self) -> None:
         """Finish the newest text: nothing is added to it any more."""
@@ -469,7 +478,7 @@ class TextScreen:
                 self._sink.note(details)
             for each in call.blocks:
                 if each.get("type") != "text":
-                    self._sink.note(block_view(each, draws=self._sink.draws))
+                    self._sink.note(block_view(each))
             self._calls.forget(call.tool_call_id)
         self._working(", ".join(short(each) for each in self._running.values()) or "working")
 

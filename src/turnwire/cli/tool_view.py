@@ -1,21 +1,16 @@
-"""A tool call for people: mark and title, output, changes as a coloured diff, and images.
+"""A tool call for people: mark and title, output, changes as a coloured diff.
 
 All output is bounded, and shows how much more there is. The agent's text is only text here: it cannot control the
-terminal. An image is drawn if the terminal surely supports it; otherwise one line describes it, as for sounds and
-files. Terminals are recognized by their environment variables; inside a multiplexer none is trusted, because it is
-unknown which sequences it forwards.
+terminal. One line describes an image, a sound or a file.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.segment import ControlType, Segment
 from rich.text import Text
 
 from turnwire.cli.output import printable
@@ -116,50 +111,13 @@ def _raw_output(given: Any) -> str:
     return given if isinstance(given, str) else ""
 
 
-KITTY, ITERM = "kitty", "iterm"
-PIECE = 4096
-"""Base64 characters per message of kitty's protocol."""
-LARGEST = 8 * 1024 * 1024
-"""Maximum bytes of an image that is drawn."""
-PNG = "image/png"
-
-
 # -- images, sounds and files --------------------------------------------------------------------------------
 
 
-def graphics(environment: Mapping[str, str]) -> str | None:
-    """Return the terminal's image protocol, or `None` if none is known."""
-    term, program = environment.get("TERM", ""), environment.get("TERM_PROGRAM", "")
-    if environment.get("TMUX") or term.startswith(("screen", "tmux")):
-        return None
-    if environment.get("KITTY_WINDOW_ID") or term in ("xterm-kitty", "xterm-ghostty") or program == "ghostty":
-        return KITTY
-    return ITERM if program in ("iTerm.app", "WezTerm") or environment.get("LC_TERMINAL") == "iTerm2" else None
-
-
-class InlineImage:
-    """An image encoded for one of the protocols."""
-
-    def __init__(self, protocol: str, data: str) -> None:
-        self._protocol = protocol
-        self._data = data
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        sequence = "".join(_kitty(self._data) if self._protocol == KITTY else _iterm(self._data))
-        # A control segment is written unchanged, and has no width.
-        yield Segment(sequence, None, [(ControlType.BELL,)])
-        yield Segment.line()
-
-
-def block_view(block: Mapping[str, Any], *, draws: bool) -> RenderableType:
-    """Return a content block other than text. `draws`: it goes to a terminal."""
-    kind, data = str(block.get("type", "content")), str(block.get("data") or "")
-    protocol = graphics(os.environ) if draws else None
-    size = _size(data)
-    can_draw = protocol == ITERM or (protocol == KITTY and block.get("mimeType") == PNG)
-    if kind == "image" and protocol and can_draw and size and size <= LARGEST:
-        return InlineImage(protocol, data)
-    return Text(f"[{', '.join(_said(kind, block, size))}]", style="dim")
+def block_view(block: Mapping[str, Any]) -> Text:
+    """Describe a content block other than text in one line."""
+    kind = str(block.get("type", "content"))
+    return Text(f"[{', '.join(_said(kind, block, _size(str(block.get('data') or ''))))}]", style="dim")
 
 
 def _said(kind: str, block: Mapping[str, Any], size: int | None) -> Iterator[str]:
@@ -182,14 +140,3 @@ def _size(data: str) -> int | None:
         return len(base64.b64decode(data, validate=True)) if data else None
     except (binascii.Error, ValueError):
         return None
-
-
-def _kitty(data: str) -> Iterator[str]:
-    for start in range(0, len(data), PIECE):
-        first = "a=T,f=100," if start == 0 else ""
-        more = int(start + PIECE < len(data))
-        yield f"\x1b_G{first}q=2,m={more};{data[start : start + PIECE]}\x1b\\"
-
-
-def _iterm(data: str) -> Iterator[str]:
-    yield f"\x1b]1337;File=inline=1;preserveAspectRatio=1:{data}\x07"

@@ -21,7 +21,7 @@ from turnwire.cli.output import (
     tell,
 )
 from turnwire.cli.permissions import answer_command, details, open_permissions, subject
-from turnwire.cli.reach import LAST, Reach, ask, queued_prompts, session_ids, tell_daemon, with_reach
+from turnwire.cli.reach import LAST, Reach, ask, session_ids, tell_daemon, with_reach
 from turnwire.client.http import segment
 from turnwire.client.permission import PermissionRequest
 from turnwire.errors import LogFull
@@ -95,7 +95,7 @@ ACTIONS: Mapping[str, _Action] = {
 @click.command(cls=Command, examples=QUEUE_EXAMPLES)
 @click.argument("session", default=LAST, shell_complete=session_ids)
 @click.argument("action", type=click.Choice(list(ACTIONS)), default="list")
-@click.argument("words", nargs=-1, shell_complete=queued_prompts)
+@click.argument("words", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print the queue as JSON.")
 @with_reach
 def queue(reach: Reach, session: str, action: str, words: tuple[str, ...], as_json: bool) -> None:
@@ -147,7 +147,7 @@ class _Turn(Struct):
 
 @click.command(cls=Command, examples=CANCEL_EXAMPLES)
 @click.argument("session", default=LAST, shell_complete=session_ids)
-@click.argument("prompt", required=False, shell_complete=queued_prompts)
+@click.argument("prompt", required=False)
 @with_reach
 def cancel(reach: Reach, session: str, prompt: str | None) -> None:
     """Stop the running turn, or one that is named."""

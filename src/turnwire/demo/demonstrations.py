@@ -183,7 +183,7 @@ async def _tools(demo: Demo) -> None:
 async def _permission(demo: Demo) -> None:
     if await _is_planning(demo.turn):
         return
-    await stream(demo.turn, "I would like to run a command. In the mode `ask` that needs your permission.")
+    await stream(demo.turn, "I would like to run a command. In the mode `ask` that needs your permission.\n\n")
     ran = await run(demo.turn, "echo permitted")
     if ran.is_error:
         await stream(demo.turn, "It did not run. I was told why, and go on without it.")
