@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from pathlib import Path
 from typing import Any
 
-from tests.cli.rig import Ran, Served, run
+import pytest
+from tests.cli.rig import Ran, Served, run, served
+
+from turnwire.cli import doctor
+from turnwire.cli.daemon import start_error
+from turnwire.errors import LogFull
+from turnwire.server.settings.declared import Settings
 
 NAMES = ["python", "sqlite", "data", "tokens", "port", "agent", "daemon"]
 
@@ -76,3 +83,38 @@ def test_a_credential_that_is_refused_fails(daemon: Served) -> None:
 
     assert shown.code == 1
     assert "turnwire token create" in of(shown, "daemon")["next"]
+
+
+def test_the_running_daemon_is_asked_for_its_agents(tmp_path: Path) -> None:
+    with served(tmp_path, "--agent", "one=no-such-program", "--agent", "two=cat", "--default-agent", "two"):
+        shown = run("doctor", "--json", home=tmp_path)
+    agents = [each for each in shown.lines if each["name"] == "agent"]
+    assert [(each["level"], each["words"].split()[0]) for each in agents] == [("ok", "two"), ("fail", "one")]
+    assert "was not found on PATH" in agents[1]["words"]
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(doctor, "_journal_mode", full)
+    found = doctor.check_folder(Settings(data=tmp_path))
+    assert (found.level, found.words) == ("fail", f"the disk of {tmp_path} is full")
+
+
+def test_a_second_daemon_is_told_of_the_first(tmp_path: Path) -> None:
+    with served(tmp_path) as daemon:
+        port = daemon.url.rpartition(":")[2]
+        for words, code in ((("--port", port), 78), (("--port", "0"), 75)):
+            shown = run("serve", *words, home=tmp_path)
+            assert shown.code == code
+            assert f"your daemon already runs at {daemon.url} (process {daemon.process.pid})" in shown.err
+            assert "turnwire open" in shown.err
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), LogFull("full")])
+def test_a_start_without_room_names_the_folder(error: Exception, tmp_path: Path) -> None:
+    told = start_error(error, Settings(data=tmp_path))
+    assert isinstance(told, LogFull)
+    assert str(told) == f"there is no room left on the disk of {tmp_path}"
+    assert told.exit_status == 75

@@ -43,6 +43,16 @@ def test_a_token_has_the_role_it_was_made_for_until_it_is_revoked(daemon: Served
     assert daemon.run("token", "revoke", controller["id"]).code == 66
 
 
+def test_a_token_is_revoked_by_its_name_if_only_one_has_it(daemon: Served) -> None:
+    for name in ("watcher", "twin", "twin"):
+        daemon.run("token", "create", name, "--role", "observer")
+    assert daemon.run("token", "revoke", "watcher").code == 0
+    assert daemon.run("token", "revoke", "watcher").code == 66
+    twice = daemon.run("token", "revoke", "twin")
+    assert twice.code == 66
+    assert "2 tokens are named 'twin'; revoke one by its id: " in twice.err
+
+
 @pytest.mark.parametrize("words", [["x", "--expires", "soon"], ["x", "--role", "king"], []])
 def test_a_token_that_makes_no_sense_is_refused_as_usage(words: list[str], daemon: Served) -> None:
     assert daemon.run("token", "create", *words).code == 2

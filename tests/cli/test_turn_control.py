@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.cli.rig import Served
 
+from turnwire.cli.turns import Agent, Explanation, Queue, findings
+
 WHOLE_ID = f"s_{0:020x}"
 """A complete id is not looked up, so the command's own error comes first."""
 
@@ -135,8 +137,6 @@ def test_a_stuck_turn_is_explained_and_settled(daemon: Served) -> None:
 
 
 def test_explain_puts_the_likeliest_cause_first() -> None:
-    from turnwire.cli.turns import Agent, Explanation, Queue, findings
-
     agent = Agent(connected=True, open_requests=1)
     held = Queue([{"promptId": "p2"}], True, "hold")
     silent = Explanation(
@@ -153,3 +153,18 @@ def test_explain_puts_the_likeliest_cause_first() -> None:
     assert [each.next for each in findings("s1", fine, [], Queue([]))] == ["turnwire attach s1"]
     leaving = Explanation("cancelling", prompt_id="p1", agent=agent)
     assert [each.next for each in findings("s1", leaving, [], Queue([]))] == ["turnwire settle s1 p1"]
+
+
+def test_explain_names_a_full_disk_and_does_not_advise_to_settle() -> None:
+    known = Explanation(state="running", prompt_id="p", suspected_complete=True, reasons=["idle"], log="log_full")
+    [found] = findings("s", known, [], Queue([]))
+    assert found.words == "the daemon cannot store events: its disk is full"
+    assert found.next is not None
+    assert found.next.startswith("make room")
+
+
+def test_without_a_session_the_last_one_is_meant(daemon: Served) -> None:
+    daemon.said(daemon.session(), "say 1 hello")
+    for words in ("cancel", "queue", "settle", "explain", "answer", "share", "archive"):
+        shown = daemon.run(words)
+        assert shown.code == 0, shown.err

@@ -79,6 +79,19 @@ async def test_a_full_disk_is_told_until_there_is_room_again(tmp_path: Path) -> 
             assert (await seat.run("say 1 fine")).prompt_id
 
 
+async def test_a_full_disk_is_the_explanation_of_a_session(tmp_path: Path) -> None:
+    with small_disk() as disk:
+        async with seated(tmp_path / "d") as seat:
+            path = f"/session/{seat.session_id}/explain"
+            assert "log" not in answer(await seat.client.get(path), 200)
+            disk.leave(0)
+            await refused(seat, 50_000)
+            assert answer(await seat.client.get(path), 200)["log"] == "log_full"
+            disk.leave(PLENTY)
+            await told(seat.client, 200)
+            assert "log" not in answer(await seat.client.get(path), 200)
+
+
 async def test_room_for_less_than_what_did_not_fit_is_not_enough(tmp_path: Path) -> None:
     with small_disk() as disk:
         async with seated(tmp_path / "d") as seat:

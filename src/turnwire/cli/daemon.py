@@ -98,7 +98,7 @@ def run_daemon(loaded: Loaded, *, as_json: bool, is_opened: bool = False, for_ed
         with traced():
             hands_over = run(partial(_serve, loaded, as_json, is_opened, for_editors))
     except Exception as error:
-        if (told := _start_error(leading(error), settings)) is None:
+        if (told := start_error(leading(error), settings)) is None:
             raise
         raise told from None
     if hands_over:
@@ -106,7 +106,7 @@ def run_daemon(loaded: Loaded, *, as_json: bool, is_opened: bool = False, for_ed
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-def _start_error(error: BaseException, settings: Settings) -> TurnwireError | None:
+def start_error(error: BaseException, settings: Settings) -> TurnwireError | None:
     """Return the error to report instead of one that prevented the start, if more is known."""
     if is_full(error) or isinstance(error, LogFull):
         return LogFull(f"there is no room left on the disk of {settings.data}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ Write = Callable[..., io.StringIO]
 @pytest.fixture
 def configured() -> Iterator[Write]:
     """Configures logging into a buffer; afterwards everything is as it was."""
-    loggers = [logging.getLogger(), logging.getLogger("turnwire")]
+    loggers = [logging.getLogger(), logging.getLogger("turnwire"), logging.getLogger("turnwire.audit")]
     before = [(each, list(each.handlers), each.level, each.propagate, each.disabled) for each in loggers]
 
     def configure(
@@ -167,6 +168,39 @@ def test_the_level_is_for_our_loggers(configured: Write) -> None:
     logging.getLogger("websockets").warning("a warning")
     messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
     assert messages == ["turnwire.a", "a warning"]
+
+
+def test_a_log_that_cannot_be_written_is_reported_once_a_minute(
+    configured: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(logging.time, "time", lambda: now)
+    monkeypatch.setattr(logging.time, "time_ns", lambda: int(now * 1e9), raising=False)
+    stream = configured()
+    for _ in range(120):
+        logger.error("append failed", extra={"event": "append_failed"})
+        logger.warning("another", extra={"event": "other"})
+        now += 1
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [each.get("left_out") for each in lines if each["event"] == "append_failed"] == [None, 59]
+    assert sum(each["event"] == "other" for each in lines) == 120
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_lines_on_a_terminal_are_short_and_leave_the_audit_out(configured: Write) -> None:
+    configured()
+    stream = Tty()
+    configure_logging("text", "info", stream=stream)
+    logging.getLogger("turnwire.audit").info("POST /session 200", extra={"event": "audit"})
+    logger.warning("a turn failed", extra={"event": "turn_failed", "code": "agent_error"})
+    assert re.fullmatch(r"\d\d:\d\d:\d\d warning a turn failed code=agent_error\n", stream.getvalue())
+    configure_logging("text", "debug", stream=stream)
+    logging.getLogger("turnwire.audit").info("POST /session 200", extra={"event": "audit"})
+    assert "POST /session 200" in stream.getvalue()
 
 
 def test_a_second_configuration_replaces_the_first(configured: Write) -> None:
