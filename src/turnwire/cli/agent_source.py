@@ -216,7 +216,7 @@ def label_of(entry: AgentEntry) -> str | None:
         return PurePath(entry.command[0]).name if entry.name == UNNAMED and entry.command else None
     if (agent := known(entry.name)) is not None:
         return agent.label
-    return f"Built-in agent ({', '.join(_models()) or 'no model'})"
+    return f"Built-in agent ({', '.join(models()) or 'no model'})"
 
 
 def in_words(entry: AgentEntry) -> str:

@@ -83,7 +83,7 @@ async def ask_agent(client: ClientState, request: Request) -> Raw | None:
     _check_alone(client)
     agents = client.daemon.node.agents
     agent = await agents.profile(client.agent_name)
-    is_offered = has_auth_status(agent) if request.method == AUTH_STATUS else has_providers(agent)
+    is_offered = has_auth_status(agent) if request.method == acp.AUTH_STATUS else has_providers(agent)
     if not is_offered:
         raise _not_offered(f"this agent does not offer {request.method}")
     return await _ask_agent(client, request, None, members(request.params))
