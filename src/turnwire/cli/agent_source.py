@@ -203,7 +203,7 @@ def builtin_source(entry: AgentEntry, settings: Settings, limits: Limits) -> Pro
     Raises:
         ConfigError: Its models cannot be used as configured; checked now rather than in the first session.
     """
-    _checkmodels()
+    _check_models()
     kept = IN_MEMORY if settings.data is None else str(settings.data.absolute() / AGENT_FOLDER)
     own = {name: value for name, value in os.environ.items() if name in BUILT_IN and value}
     env = environment_of(entry, *PROVIDERS)
@@ -244,7 +244,7 @@ def models() -> list[str]:
     return os.environ.get(PREFIX + "MODEL", "").split()
 
 
-def _checkmodels() -> None:
+def _check_models() -> None:
     if not models():
         return
     model_agent().check(models(), os.environ.get(PREFIX + "MODEL_URL"))
