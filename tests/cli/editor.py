@@ -139,7 +139,7 @@ def editor(home: Path, *words: str, env: Mapping[str, str] | None = None) -> Gen
 def program(home: Path, *words: str, env: Mapping[str, str] | None = None) -> Generator[Editor]:
     """Run an editor with any command of ours that is an agent."""
     err = home / "stdio.err"
-    environ = environment(home, **(env or {}))
+    environ = environment(home, **{"TURNWIRE_LIMITS_HOLD_S": "0", **(env or {})})
     with err.open("a") as errors:
         process = subprocess.Popen(
             [*program_for(words), *words],

@@ -173,8 +173,10 @@ class Served:
 def served(home: Path, *flags: str, builtin: bool = False, **env: str) -> Generator[Served]:
     """Run a daemon on a free port, with its data below `home`. Remaining processes are killed at the end.
 
-    Its agent is the scripted one, unless the flags name another or select the built-in one.
+    Its agent is the scripted one, unless the flags name another or select the built-in one. It ends with a killed
+    daemon, unless `TURNWIRE_LIMITS_HOLD_S` says otherwise.
     """
+    env = {"TURNWIRE_LIMITS_HOLD_S": "0", **env}
     err = home / "serve.err"
     is_given = builtin or any(each in ("--", "--agent", "--config") for each in flags)
     agent = () if is_given else ("--", *SCRIPTED)

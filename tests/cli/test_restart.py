@@ -19,7 +19,7 @@ def free_port() -> str:
 @pytest.mark.guarantee("G15", "G14")
 def test_turns_and_queued_prompts_continue_over_a_restart_and_end_with_a_stop(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    with served(tmp_path, "--port", free_port()) as daemon:
+    with served(tmp_path, "--port", free_port(), TURNWIRE_LIMITS_HOLD_S="60") as daemon:
         session = daemon.session()
         running = daemon.prompt(session, f"say 1 begun\ngate {gate}\nsay 1 done")
         waiting = daemon.prompt(session, "say 1 later")
@@ -41,7 +41,7 @@ def test_turns_and_queued_prompts_continue_over_a_restart_and_end_with_a_stop(tm
 
 def test_a_command_that_waits_for_a_turn_waits_over_a_restart(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    with served(tmp_path, "--port", free_port()) as daemon:
+    with served(tmp_path, "--port", free_port(), TURNWIRE_LIMITS_HOLD_S="60") as daemon:
         session = daemon.session()
         with daemon.begun("prompt", "-s", session, f"say 1 begun\ngate {gate}\nsay 1 done") as process:
             daemon.until(session, "session_update")

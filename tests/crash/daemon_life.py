@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,8 +60,11 @@ class Manner:
 class Folder:
     """State shared by the processes of one daemon: its log, its agents' record, its errors, its address."""
 
-    def __init__(self, path: Path, database: str | None = None, hold_s: float = 0) -> None:
-        """`hold_s`: how long agents outlive their daemon."""
+    def __init__(
+        self, path: Path, database: str | None = None, hold_s: float = 0, habits: Sequence[str] = ("clings",)
+    ) -> None:
+        """`hold_s`: how long agents outlive their daemon. `habits`: those of the agent."""
+        self._habits = habits
         path.mkdir()
         self.limits: dict[str, float] = {**SMALL, "hold_s": hold_s}
         self.path = path
@@ -97,7 +100,7 @@ class Folder:
 
     def _config(self, manner: Manner) -> Path:
         """The settings file with the agent of this life."""
-        agent = [sys.executable, "-I", "-S", str(AGENT), *self._mark(manner.number), "clings"]
+        agent = [sys.executable, "-I", "-S", str(AGENT), *self._mark(manner.number), *self._habits]
         file = self.path / "turnwire.toml"
         file.write_text(f'[agents.clings]\ncommand = {json.dumps(agent)}\nprocess = "{manner.agent_process}"\n')
         return file

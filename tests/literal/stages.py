@@ -35,7 +35,9 @@ def environment(folder: Path) -> dict[str, str]:
     """Return an environment without variables of the user who runs the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TURNWIRE_")}
     kept.pop("XDG_RUNTIME_DIR", None)
-    return kept | {"XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder)}
+    folders = {"XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder)}
+    # An agent ends with a daemon that is killed.
+    return kept | folders | {"TURNWIRE_LIMITS_HOLD_S": "0"}
 
 
 def end_editor_daemons(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """The agent of the kill tests and fault runs: starts fast, and records its prompts itself.
 
-Run as `python -I -S recording_agent.py RECORD NAME [marks] [clings]`. The record has a line for each prompt. It is
-written before any other action, so it lists an agent's prompts whatever becomes of the daemon: the machine's steady
+Run as `python -I -S recording_agent.py RECORD NAME [marks] [clings] [v2]`. The record has a line for each prompt. It
+is written before any other action, so it lists an agent's prompts whatever becomes of the daemon: the machine's steady
 clock in nanoseconds, the process, the name, `prompt`, the agent's name for the session, and the prompt's tag. A
 prompt is `TAG WHAT …`:
 
@@ -14,6 +14,8 @@ prompt is `TAG WHAT …`:
 `marks`: every 20 ms there is a line `work` for each session that it works for, so that two agents at once are
 detected. `clings`: it has a grandchild in a separate session that holds its pipes, and stays when its input ends:
 the leak of a careless agent.
+
+`v2`: it speaks version 2 of ACP, in which a state ends the turn. Otherwise it speaks version 1.
 
 Uses the standard library only, and knows every session that it is asked to resume.
 """
@@ -49,7 +51,8 @@ class Work:
 class Agent:
     """One process, for one session or for all."""
 
-    def __init__(self, record: str, name: str, *, marks: bool) -> None:
+    def __init__(self, record: str, name: str, *, marks: bool, v2: bool = False) -> None:
+        self._is_v2 = v2
         self._record = os.open(record, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._name = name
         self._marks = marks
@@ -99,12 +102,16 @@ class Agent:
         method, params = frame.get("method"), frame.get("params", {})
         match method:
             case "initialize":
+                if self._is_v2:
+                    info: Json = {"info": {"name": "recording", "version": "1"}, "authMethods": []}
+                    self._answer(frame, {"protocolVersion": 2, "capabilities": {"session": {}}, **info})
+                    return
                 capabilities: Json = {"sessionCapabilities": {"resume": {}}}
                 self._answer(frame, {"protocolVersion": 1, "agentCapabilities": capabilities})
             case "session/new":
                 self._answer(frame, {"sessionId": f"agent-{os.getpid()}-{frame['id']}"})
             case "session/prompt":
-                self._prompt(frame, params["sessionId"], params["prompt"][0]["text"].split())
+                self._prompt(frame, params["sessionId"], params["prompt"])
             case "session/cancel":
                 self._end(params["sessionId"], "cancelled")
             case None:
@@ -116,11 +123,16 @@ class Agent:
             case _:
                 pass
 
-    def _prompt(self, frame: Json, session: str, words: list[str]) -> None:
-        tag, what, *rest = words
+    def _prompt(self, frame: Json, session: str, content: list[Json]) -> None:
+        tag, what, *rest = content[0]["text"].split()
         self._note("prompt", session, tag)
         until = time.monotonic() + int(rest[0]) / 1000 if what == "work" else None
         self._open[session] = Work(frame["id"], tag, until)
+        if self._is_v2:
+            message: Json = {"sessionUpdate": "user_message", "messageId": f"u-{tag}", "content": content}
+            self._update(session, message)
+            self._answer(frame, {"messageId": f"u-{tag}"})
+            self._update(session, {"sessionUpdate": "state_update", "state": "running"})
         match what:
             case "flood":
                 self._say(session, *(f"{tag} {number}" for number in range(int(rest[0]))))
@@ -134,15 +146,18 @@ class Agent:
             self._end(session, "end_turn")
 
     def _say(self, session: str, *texts: str) -> None:
-        updates = (
-            {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": each}} for each in texts
-        )
-        self._send(
+        more = {"messageId": f"a-{self._open[session].tag}"} if self._is_v2 else {}
+        self._update(
+            session,
             *(
-                {"method": "session/update", "params": {"sessionId": session, "update": update}}
-                for update in updates
-            )
+                {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": each}, **more}
+                for each in texts
+            ),
         )
+
+    def _update(self, session: str, *updates: Json) -> None:
+        params = ({"sessionId": session, "update": update} for update in updates)
+        self._send(*({"method": "session/update", "params": each} for each in params))
 
     def _ask(self, session: str, tag: str, word: str) -> None:
         self._asked += 1
@@ -154,7 +169,11 @@ class Agent:
 
     def _end(self, session: str, stop_reason: str) -> None:
         work = self._open.pop(session, None)
-        if work is not None:
+        if work is None:
+            return
+        if self._is_v2:
+            self._update(session, {"sessionUpdate": "state_update", "state": "idle", "stopReason": stop_reason})
+        else:
             self._send({"id": work.request_id, "result": {"stopReason": stop_reason}})
 
     def _answer(self, frame: Json, result: Json) -> None:
@@ -177,7 +196,7 @@ def leave_grandchild() -> None:
 def main(record: str, name: str, *habits: str) -> None:
     if "clings" in habits:
         leave_grandchild()
-    Agent(record, name, marks="marks" in habits).run()
+    Agent(record, name, marks="marks" in habits, v2="v2" in habits).run()
     if "clings" in habits:
         signal.alarm(LONGEST_S)
         signal.pause()
