@@ -57,7 +57,7 @@ serve: $(SERVING) ## start the daemon with its built-in agent
 cluster: $(STAMP) ## start three nodes on one PostgreSQL with nginx before them; needs both programs
 	$(BIN)/python -m scripts.cluster
 
-test: $(STAMP) ## before each push: about 8 minutes, needs Python only, .venv grows to 800 MB: make test TESTS=tests/unit
+test: $(STAMP) ## before each push: under 6 minutes, needs Python only, .venv grows to 800 MB: make test TESTS=tests/unit
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not full and not soak" --ignore=tests/architecture $(TESTS)
 
 test-all: test ## adds about 15 minutes of PostgreSQL, browser, nginx, Caddy, node peers (make peers web), kills and faults

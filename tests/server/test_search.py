@@ -12,7 +12,6 @@ import httpx
 import pytest
 from tests.cli.rig import Served, served
 from tests.server.seats import Seat, answer, seated
-from tests.support.daemons import running_daemon
 
 from turnwire.ids import SessionId
 from turnwire.server.access.tokens import Role
@@ -134,20 +133,6 @@ async def test_what_was_said_in_a_deleted_session_is_nowhere(tmp_path: Path) -> 
         assert await found(seat.client, "forgettable") == []
         with closing(sqlite3.connect(tmp_path / "d" / "search.db")) as file:
             assert file.execute("SELECT text FROM texts").fetchall() == []
-
-
-async def test_words_are_found_after_a_restart_and_in_a_folder_that_had_no_index(tmp_path: Path) -> None:
-    async with seated(tmp_path / "d", "s1") as seat:
-        await seat.run("say 1 remembered")
-        await settle(seat)
-    for removes in (False, True):
-        if removes:
-            for each in (tmp_path / "d").glob("search.db*"):
-                each.unlink()
-        async with running_daemon(tmp_path / "d") as running, running.client() as client:
-            await running.daemon.search.catch_up()
-            [entry] = await entries(client, "remembered")
-            assert [each["role"] for each in entry["matches"]] == ["agent", "user"]
 
 
 async def test_a_log_in_memory_is_searched_as_well(tmp_path: Path) -> None:

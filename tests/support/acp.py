@@ -151,11 +151,6 @@ class Client(AcpClient):
         await self.notify("session/ready", sessionId=session_id)
         return result
 
-    @property
-    def answers_early(self) -> bool:
-        """It speaks v2, or the lifecycle draft."""
-        return self.version == 2 or self.lifecycle
-
     def ends(self) -> int:
         """Return the number of turn ends that such a client has received."""
         return sum(each.get("state") == "idle" and reason_of(each) is not None for each in self.updates())

@@ -985,12 +985,6 @@ def with_late_words(agent: RawAgent, turn: Turn) -> None:
     agent.say(turn, "stopped")
 
 
-def refusing_what_follows(agent: RawAgent, turn: Turn) -> None:
-    agent.finish(turn, "cancelled")
-    if not turn.session.turn:
-        turn.session.cwd = "over"
-
-
 stopping("v1.cancel.no-error", with_error)
 stopping("v1.cancel.reason", with_end_turn)
 stopping("v1.cancel.nothing-after", with_late_words)

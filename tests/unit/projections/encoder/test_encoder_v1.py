@@ -18,19 +18,9 @@ from tests.unit.projections.encoder.frame_words import (
 from tests.unit.session import driving as d
 
 from turnwire.ids import PromptId, SessionId
-from turnwire.projections.encoder import Answer, SessionEncoder
+from turnwire.projections.encoder import SessionEncoder
 from turnwire.projections.encoder.encoder import Dialect
 from turnwire.session import events as ev
-
-
-@pytest.mark.parametrize(
-    ("dialect", "marks"),
-    [(PLAIN, []), (MARKED, ["turn_complete"])],
-)
-def test_a_v1_turn_ends_with_one_mark_for_those_who_get_it_and_then_the_answer(
-    dialect: Dialect, marks: list[str]
-) -> None:
-    assert words(seen(dialect, one_turn())) == ["agent_message_chunk", *marks, "answer p1"]
 
 
 def test_the_lifecycle_draft_tells_the_message_and_the_states() -> None:
@@ -67,18 +57,6 @@ def test_the_mark_names_the_request_and_the_reason_of_the_answer() -> None:
     assert result["_meta"]["turnwire"]["turnComplete"]["promptRequestId"] == 2
 
 
-def test_others_are_told_the_request_too_and_that_it_is_not_theirs() -> None:
-    outgoing = seen(MARKED, one_turn(), own=())
-    [mark] = told(outgoing, "turn_complete")
-    assert mark == {
-        "sessionUpdate": "turn_complete",
-        "promptRequestId": 2,
-        "stopReason": "end_turn",
-        "_meta": {"turnwire": {"promptId": "p1", "own": False}},
-    }
-    assert not [each for each in outgoing if isinstance(each, Answer)]
-
-
 def test_a_prompt_that_was_no_request_is_named_by_our_id_of_it() -> None:
     session = d.Session(ev.TurnEnd.RESPONSE)
     session.take(d.prompt("p1"), d.answered("p1"))
@@ -92,11 +70,6 @@ def test_a_prompt_that_never_ran_is_ended_for_its_sender_alone(own: bool) -> Non
     session.take(d.prompt("p1", request_id=2), d.prompt("p2", request_id=3), d.cancel("p2"))
     marks = told(seen(MARKED, session.log, own=("p2",) if own else ()), "turn_complete")
     assert [(each["promptRequestId"], each["stopReason"]) for each in marks] == ([(3, "cancelled")] if own else [])
-
-
-@pytest.mark.parametrize("dialect", [PLAIN, LIFECYCLE])
-def test_a_client_that_does_not_get_it_is_never_sent_the_tag(dialect: Dialect) -> None:
-    assert told(seen(dialect, one_turn()), "turn_complete") == []
 
 
 @pytest.mark.parametrize("dialect", [PLAIN, MARKED])
