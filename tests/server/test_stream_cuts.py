@@ -23,31 +23,7 @@ from tests.support.daemons import running_daemon
 pytestmark = [pytest.mark.anyio, pytest.mark.every_log, pytest.mark.guarantee("G9")]
 
 CHUNKS = 2_000
-EVERY = 50
 SEED = 20_261_116
-
-
-async def test_a_stream_that_is_cut_at_every_fiftieth_event_of_a_turn_gives_each_event_once(tmp_path: Path) -> None:
-    async with running_daemon(tmp_path / "d") as running:
-        session_id = await open_session(running)
-        path = f"/session/{session_id}/events"
-        await prompt(running, session_id, f"flood {CHUNKS}")
-        events: list[Seen] = []
-        cuts = 0
-        while not (events and is_end(events[-1])):
-            cursor = after(events[-1].offset if events else 0)
-            async with running.client() as client, reading(client, path, **cursor) as stream:
-                for _ in range(EVERY):
-                    event = await stream.next()
-                    if event.type not in MARKERS:
-                        events.append(event)
-                    if is_end(event):
-                        break
-            cuts += 1
-        head = await ended(running, session_id)
-        assert head > CHUNKS
-        assert offsets(events) == list(range(1, head + 1))
-        assert cuts >= CHUNKS // EVERY
 
 
 async def test_a_stream_that_is_cut_at_any_byte_gives_each_event_once(tmp_path: Path) -> None:

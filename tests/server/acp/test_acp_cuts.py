@@ -17,13 +17,11 @@ from tests.server.acp.http_client import (
     Heard,
     Ids,
     connect,
-    is_answer,
     is_mark,
     load,
-    talking,
 )
 from tests.server.acp.socket_client import Socket, started
-from tests.server.reading import Wire, ended, open_session, prompt
+from tests.server.reading import Wire, open_session, prompt
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.ids import SessionId
@@ -44,25 +42,6 @@ def check_once(heard: list[Heard], count: int) -> None:
     assert ids == sorted(set(ids))
     numbers = [int(each.text.split()[0]) for each in heard if each.text]
     assert numbers == list(range(numbers[0], numbers[0] + count))
-
-
-async def test_a_stream_that_is_cut_at_every_fiftieth_message_gives_each_event_once(tmp_path: Path) -> None:
-    async with talking(tmp_path / "d") as talk:
-        client, session_id = talk.client, await talk.client.new(talk.connection)
-        asked = await client.prompt(session_id, f"flood {CHUNKS}")
-        heard: list[Heard] = []
-        cursor, cuts = 0, 0
-        while not (heard and is_answer(heard[-1], asked)):
-            async with client.stream(session_id, **{"Last-Event-ID": str(cursor)}) as stream:
-                for _ in range(EVERY):
-                    heard.append(await stream.next())
-                    cursor = heard[-1].id or cursor
-                    if is_answer(heard[-1], asked):
-                        break
-            cuts += 1
-        await ended(client.running, SessionId(session_id))
-        check_once(heard, CHUNKS)
-        assert cuts >= CHUNKS // EVERY
 
 
 async def test_a_stream_that_is_cut_at_any_byte_gives_each_event_once(tmp_path: Path) -> None:
