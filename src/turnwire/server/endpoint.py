@@ -173,10 +173,19 @@ class Call:
         Raises `UnknownClient`, and the session's rejection.
         """
         session_id = session_id or self.session_id
-        client_id = await self.daemon.clients.known(session_id, self.client_id, self.who)
+        client_id = await self.known_client_id(session_id)
         now = self.daemon.clock.now_ms()
         wanted = kind(at=now, author=self.who.name, client_id=client_id, **members)
         return await self.daemon.node.submit(session_id, wanted)
+
+    async def known_client_id(self, session_id: SessionId) -> ClientId | None:
+        """Return the client id that the caller names, if any.
+
+        Raises `UnknownClient`, `Forbidden`, `SessionNotFound`.
+        """
+        if self.client_id is None:
+            return None
+        return await self.daemon.clients.known(session_id, self.client_id, self.who)
 
     async def left(self) -> None:
         """Return once the client has disconnected. Data that it sends meanwhile is ignored."""

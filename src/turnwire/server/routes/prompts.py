@@ -169,7 +169,7 @@ async def take(call: Call, body: SteerBody, when_busy: WhenBusy | None) -> Taken
     key = call.headers.get("idempotency-key")
     if key is not None and not 0 < len(key) <= KEY_LENGTH:
         raise BadRequest(f"an Idempotency-Key has 1 to {KEY_LENGTH} characters")
-    client_id = await daemon.clients.known(call.session_id, call.client_id, call.who)
+    client_id = await call.known_client_id(call.session_id)
     now = daemon.clock.now_ms()
     wanted = Prompt(
         at=now,
