@@ -96,6 +96,10 @@ async def test_a_clock_that_jumps_brings_no_token_back(tmp_path: Path) -> None:
     _, secret = await tokens.issue("ci", Role.OBSERVER, expires_in_s=60)
     clock.jump(61)
     assert await tokens.check(secret) is None
+    # Not even before the file is written.
+    clock.jump(-61)
+    assert await tokens.check(secret) is None
+    clock.jump(61)
     # Expired credentials are removed from the file, even if nothing else is written.
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(tokens.run)

@@ -354,3 +354,18 @@ async def test_append_to_deleted_file_is_rejected_until_it_is_back(tmp_path: Pat
             await log.append(A, [b"x"], expected=10, unsettled=False, durable=False)
         elsewhere.replace(path)
         assert await log.append(A, [b"x"], expected=10, unsettled=False, durable=False) == 11
+
+
+async def test_lost_session_is_found_on_open(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with await opened(path) as log:
+        for name in ("a", "b"):
+            await log.create(SessionId(name))
+    with closing(sqlite3.connect(path)) as connection:
+        [(page,)] = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'sessions'")
+        [(size,)] = connection.execute("PRAGMA page_size")
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size + 3)  # the number of rows, in the header of a page (SQLite file format, 1.6)
+        file.write((1).to_bytes(2, "big"))
+    with pytest.raises(LogCorrupt):
+        await opened(path)
