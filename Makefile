@@ -18,13 +18,14 @@ PHASES ?=
 ROUNDS ?= 5
 FUZZ_EXAMPLES ?= 200
 SOAK_S ?= 3600
+VERSIONS ?= oldest newest
 CHAOS_SEED ?=
 CHAOS_PACE ?= 1
 AGENTS ?=
 SHELL_SCRIPTS := .ci/run .github/actions/check/check.sh scripts/install_peers.sh $(wildcard bench/peers/*.sh deploy/*.sh web/page/scripts/*.sh)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve cluster soak test test-all check docs bench bench-compare walk fuzz peers web page screenshots agents fix clean
+.PHONY: help serve cluster soak test test-all test-versions check docs bench bench-compare walk fuzz peers web page screenshots agents fix clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -62,6 +63,14 @@ test: $(STAMP) ## before each push: under 6 minutes, needs Python only, .venv gr
 
 test-all: test ## adds about 15 minutes of PostgreSQL, browser, nginx, Caddy, node peers (make peers web), kills and faults
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "full and not soak" $(TESTS)
+
+# The lock files are for this repository; users get what the bounds of pyproject.toml allow.
+test-versions: $(addprefix test-with-,$(VERSIONS)) ## make test with the oldest and newest allowed dependencies: make test-versions VERSIONS=oldest
+
+test-with-%: $(SERVING)
+	@echo "installing the $* allowed versions into build/venv-$* (minutes)"
+	$(BIN)/python scripts/versions.py $* build/venv-$*
+	$(MAKE) test VENV=build/venv-$*
 
 # One process: what it looks for is timing. Each test prints its seed; a failure names it and how to repeat it.
 soak: $(STAMP) ## hours of kills, faults, power cuts and random search: make soak SOAK_S=600 TESTS=tests/cluster
