@@ -1,8 +1,8 @@
 """An agent on the official SDK with everything that its interface has. It is adapted. Runs as a program.
 
-The first word of a prompt decides. What was called is said, so that a test can read it.
+The first word of a prompt decides. The name of each called method is sent, so that a test can read it.
 """
-# The SDK lives in an environment of its own, so the types of what is imported are not known here.
+# The SDK is in a separate environment, so the types of its imports are unknown here.
 # pyright: basic, reportMissingImports=false
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KNOWN = {"old": ["before"]}
 
 
 class Player(acp.Agent):
-    """Does what it is told, and says what it was told."""
+    """Follow the prompt's first word, and send every received request."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

@@ -1,4 +1,4 @@
-"""An agent of the official SDK on this runtime: what it is asked, what it asks, how it is stopped."""
+"""An agent of the official SDK on this runtime: its requests both ways, and its end."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def test_a_session_that_only_the_object_has_is_loaded_with_its_history() -
         missing = await client.call("session/load", {"sessionId": "never", "cwd": "/", "mcpServers": []})
         await client.prompt("old", "calls")
         await client.call("session/close", {"sessionId": "old"})
-        # What was said meanwhile is in our history, whatever the object replays.
+        # Messages sent meanwhile are in our history, whatever the object replays.
         again = len(client.updates())
         await client.call("session/load", {"sessionId": "old", "cwd": "/", "mcpServers": []})
         replayed = client.updates()[again:]

@@ -1,4 +1,4 @@
-"""The built-in agent on the wire, in every dialect: what it offers, what a client sets, sessions that come back.
+"""The built-in agent on the wire, in every dialect: its offers, its settings, restored sessions.
 
 Everything that it sends is held against the published schema (see `tests.agent.kit`).
 """
@@ -33,7 +33,7 @@ async def choose(driver: Driver, session: str, option: str, value: str) -> None:
 
 
 async def said(driver: Driver, session: str, text: str) -> str:
-    """What the agent says in one turn."""
+    """The agent's text in one turn."""
     before = len(driver.said())
     assert await driver.take_turn(session, text) == "end_turn"
     return driver.said()[before:]

@@ -1,4 +1,4 @@
-"""The built-in agent, killed in the middle of a turn: its model is told what was asked and done before."""
+"""The built-in agent, killed in the middle of a turn: the next request has its messages and tool results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is told of a session: kept whole, and every tool use with its result."""
+"""The conversation in a model request: complete, and every tool use with its result."""
 
 from __future__ import annotations
 

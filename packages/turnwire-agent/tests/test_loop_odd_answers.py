@@ -1,4 +1,4 @@
-"""Answers that no provider would take back, tools that break: the turn goes on, and so does the session."""
+"""Answers that no provider would take back, tools that break: the turn and the session continue."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_what_a_provider_does_not_take_in_the_middle_of_a_turn_is_left_out
     async with FakeOpenAI(replies) as server, talking(tmp_path, openai_model(server)) as talk:
         assert "did not take the request" in await talk.failure("look around")
         assert (await talk.turn("and now?")).text == "hello"
-    # What was taken with the second request is there, what came after it is not.
+    # It has the input of the second request and nothing later.
     kept = server.requests[3]["messages"]
     assert kept[: len(server.requests[1]["messages"])] == server.requests[1]["messages"]
     assert "I go on." not in json.dumps(kept)

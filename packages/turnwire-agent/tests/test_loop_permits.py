@@ -1,4 +1,4 @@
-"""What runs at once, what asks, what does not run, and how far a permission for good reaches."""
+"""Tool uses that run at once, ask first or never run, and the reach of a permanent permission."""
 
 from __future__ import annotations
 

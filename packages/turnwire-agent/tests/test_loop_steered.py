@@ -1,4 +1,4 @@
-"""What the user says while a turn runs is never lost, however that turn ends: the next request has it."""
+"""User messages during a turn are never lost, whatever its end: the next request has them."""
 
 from __future__ import annotations
 

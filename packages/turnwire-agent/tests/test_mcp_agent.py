@@ -56,7 +56,7 @@ async def test_the_servers_of_a_killed_agent_are_gone(tmp_path: Path) -> None:
             session = (await ask(process, lines, 2, "session/new", cwd=str(tmp_path), mcpServers=[server]))[
                 "sessionId"
             ]
-            # A command, too, waits until the servers are connected.
+            # A command also waits until the servers are connected.
             prompt = [{"type": "text", "text": "/usage"}]
             ended = await ask(process, lines, 3, "session/prompt", sessionId=session, prompt=prompt)
             assert ended["stopReason"] == "end_turn"

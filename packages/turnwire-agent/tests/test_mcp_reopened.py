@@ -45,7 +45,7 @@ class Peer:
                 told += each.decode()
 
     async def help(self, session_id: str) -> str:
-        """What `/help` says, which names the tools."""
+        """The answer to `/help`, which names the tools."""
         prompt = [{"type": "text", "text": "/help"}]
         return (await self.ask("session/prompt", sessionId=session_id, prompt=prompt))[1]
 

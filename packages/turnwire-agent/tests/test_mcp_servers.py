@@ -37,7 +37,7 @@ def old(habit: str = "good", name: str = "old", **more: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def connected(cwd: Path, *servers: dict[str, Any], **bounds: Any) -> AsyncGenerator[McpServers]:
-    """As a session holds them: in a task that is cancelled at its end."""
+    """Hold the servers as a session does: in a task that is cancelled at its end."""
     mcp = McpServers(servers, cwd, **bounds)
     with anyio.fail_after(LONG_S):
         async with anyio.create_task_group() as tasks:

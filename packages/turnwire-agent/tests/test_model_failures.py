@@ -1,4 +1,4 @@
-"""Requests that fail: what is tried again and how often, what is told, and what the words are."""
+"""Failed requests: the number of retries, their reports, and the error messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HurriedClock(ManualClock):
 
 
 class Retries:
-    """What was told of retries."""
+    """The reported retries."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int]] = []

@@ -1,4 +1,4 @@
-"""What an agent of the official SDK says of itself, in the words of our own."""
+"""The capabilities of an official SDK's agent, in turnwire's form."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def deep(tmp_path: Path) -> Path:
 
 
 def make_repository(folder: Path) -> None:
-    """What git needs to see one."""
+    """The files that make a folder a repository for git."""
     (folder / ".git").mkdir()
     (folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
 

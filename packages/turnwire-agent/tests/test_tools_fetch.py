@@ -30,7 +30,7 @@ on two lines. <a href="/next?a=1">A link</a> and <a href="#top">none</a>.</p>
 
 
 class Web:
-    """A server with a page for each path, and what it was asked for."""
+    """A server with a page for each path, and the requested paths."""
 
     def __init__(self) -> None:
         self.pages: dict[str, tuple[int, dict[str, str], bytes]] = {}

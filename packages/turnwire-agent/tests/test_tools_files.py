@@ -80,7 +80,7 @@ async def test_what_cannot_be_read_is_told_in_words(tmp_path: Path, arguments: d
 
 @pytest.fixture
 def trap(tmp_path: Path) -> Path:
-    """A session's folder, a secret beside it, and every way to name the secret."""
+    """A session's folder, a secret next to it, and every way to name the secret."""
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "outside").mkdir()
     inside = tmp_path / "inside"
@@ -122,7 +122,7 @@ async def test_nothing_is_made_outside(trap: Path) -> None:
 
 
 async def test_a_link_that_is_swapped_in_meanwhile_leads_nowhere(tmp_path: Path) -> None:
-    """A folder that is now a folder, now a link to one outside. What is read is never the outside."""
+    """A folder that is now a folder, now a link to one outside. The outside is never read."""
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     for folder, text in ((inside / "real", "inside"), (outside, "SECRET")):
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Listing and searching folders: what is shown, what is left out, and that nothing hangs or leads outside."""
+"""Listing and searching folders: shown and omitted entries, without hanging or leaving the folder."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_a_long_list_is_cut_and_says_so(tmp_path: Path) -> None:
     make(tmp_path, {f"many/{number:04}": "" for number in range(600)} | {"zoo/last": "", "first": ""})
     text = await use(List(), tmp_path)
     assert text.startswith("./\n  first\n  many/\n    0000\n")
-    # The upper levels come first, so what is at the top is never cut off by what is below it.
+    # Upper levels come first, so a limit never removes them in favour of deeper ones.
     assert "\n  zoo/" in text
     assert text.endswith("(There is more. List a folder further down, or with a smaller depth.)\n")
     assert len(text.splitlines()) < 510

@@ -1,4 +1,4 @@
-"""The tools as a model is told of them, and the plan."""
+"""The tools as described to a model, and the plan."""
 
 from __future__ import annotations
 

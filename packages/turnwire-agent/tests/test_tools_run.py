@@ -21,7 +21,7 @@ from turnwire_agent.tools.workplace import TwoEnds
 pytestmark = pytest.mark.anyio
 
 TREE = "sleep 600 & echo $!; (setsid sleep 600 & echo $!); echo $$; echo ready; sleep 600"
-"""A shell with a child in its group, and one in a session of its own."""
+"""A shell with a child in its group, and one in a separate session."""
 
 
 async def test_a_command_gives_its_output_and_its_exit_code(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def gate(folder: Path) -> Path:
 
 
 async def test_output_is_told_while_the_command_runs(tmp_path: Path) -> None:
-    """It goes on only once its first line was heard."""
+    """It continues only after its first line was received."""
     call, found = Heard(), list[str]()
 
     async def run() -> None:
@@ -107,7 +107,7 @@ async def test_what_a_command_leaves_in_the_background_is_ended(tmp_path: Path) 
 
 
 async def test_a_flood_does_not_fill_memory_when_the_client_is_slow(tmp_path: Path) -> None:
-    """Whoever shows the output takes the first piece and no more until the command has ended."""
+    """A viewer of the output takes the first piece and no more until the command has ended."""
     done = anyio.Event()
 
     class Slow(Heard):

@@ -27,7 +27,7 @@ def check(*words: str, agent: list[str] | None = None) -> Result:
 
 @pytest.fixture
 def mutant(tmp_path: Path) -> list[str]:
-    """An agent that answers every prompt twice, as a program of its own."""
+    """An agent that answers every prompt twice, as a separate program."""
     program = tmp_path / "mutant.py"
     program.write_text(
         f"import sys; sys.path.insert(0, {str(HERE)!r})\n"

@@ -1,4 +1,4 @@
-"""`turnwire check --fake-model`: an agent with a language model is judged without a key, in a home of its own."""
+"""`turnwire check --fake-model`: an agent with a language model is judged without a key, in a temporary home."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check(*words: str, agent: list[str] | None = AGENT) -> Result:
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary folders are made, and nothing else is."""
+    """A folder that has temporary folders only."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
@@ -154,7 +154,7 @@ FILES = {
     "kilo": {".config/kilo/kilo.json"},
     "hermes": {".hermes/config.yaml"},
 }
-"""Where each agent looks; the others have it all in variables."""
+"""Settings files of each agent; the others read variables."""
 
 
 def texts(home: Path) -> dict[str, str]:
@@ -221,7 +221,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_takes_the_home_away(number: signal.Signals, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "turnwire", "check", "--fake-model", "openai", "--patience", "600"]
-    # The model says something and hangs, and the case waits for an end that nobody brings about.
+    # The model says something and hangs, and the case waits for an end that never comes.
     words += ["--provoke", "plain=[[hang here]]", "--case", "v1.turn.ends", "--", *AGENT]
     run = subprocess.Popen(words, env={**os.environ, "TMPDIR": str(tmp_path)})
     try:

@@ -16,7 +16,7 @@ import pytest
 from turnwire_testing.patience import WAIT_S
 
 LATER_S = 600
-"""What nothing waits for."""
+"""Processes that no test waits for."""
 STUCK_AGENT = """
 import subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])

@@ -117,7 +117,7 @@ def test_a_server_that_does_not_answer_over_http_is_told_as_such(
 
 
 def closed(scheme: str) -> subprocess.CompletedProcess[str]:
-    """A check of a port where nobody listens."""
+    """A check of a port without a listener."""
     command = [*TURNWIRE, "check", "--url", f"{scheme}://127.0.0.1:1/acp"]
     return subprocess.run(command, capture_output=True, text=True, timeout=LONG_S, check=False)
 

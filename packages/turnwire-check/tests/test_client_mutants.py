@@ -24,7 +24,7 @@ BOUNDS = Bounds(patience_s=5.0, silence_s=5.0, has_drafts=True)
 
 
 class MemoryClient:
-    """A client as a function of bytes: what it says is there when `send` returns, so nothing is ever waited for."""
+    """A client as a function of bytes: its output is complete when `send` returns."""
 
     def __init__(self, client: type[RawTestClient], cwd: Path, scene: str) -> None:
         self.tape = Tape(clock=lambda: 0.0)

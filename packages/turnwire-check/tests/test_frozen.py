@@ -1,4 +1,4 @@
-"""Sets say what is judged under their names: no case of a set changes without being noticed."""
+"""Sets fix the cases under their names: no case of a set changes without being noticed."""
 
 from __future__ import annotations
 

@@ -33,11 +33,11 @@ from turnwire_check.run import Outcome, judge, probe, run_each
 pytestmark = pytest.mark.anyio
 SEEDS = (0, *(pytest.param(seed, marks=pytest.mark.full("more seeds")) for seed in range(1, 4)))
 SHARES = (0.02, 0.1, 0.4)
-"""How many of the members are wrong: with few of them a case gets far, with many it stumbles at once."""
+"""The share of wrong members: with few of them a case gets far, with many it stumbles at once."""
 
 
 def survive(work: Callable[[], None], *ends: type[BaseException]) -> None:
-    """What a hostile peer said may come back to it, and is its own harm: then it leaves."""
+    """A hostile peer may receive its own output and fail on it; then it disconnects."""
     try:
         work()
     except ends:

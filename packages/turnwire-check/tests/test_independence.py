@@ -1,4 +1,4 @@
-"""The suite is independent of what it checks: apart from its command, it imports only the errors of turnwire."""
+"""The suite is independent of the checked code: apart from its command, it imports only the errors of turnwire."""
 
 from __future__ import annotations
 

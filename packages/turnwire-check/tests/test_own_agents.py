@@ -35,7 +35,7 @@ from turnwire_check.transport import Opener, OwnStdio, Transport, process_opener
 pytestmark = pytest.mark.anyio
 
 BOUNDS = Bounds()
-"""What everybody gets who runs `turnwire check`."""
+"""The defaults of `turnwire check`."""
 BYTES = ("v1.wire.split", "v1.wire.joined")
 """Judged where there are bytes: a link in this process has frames."""
 
@@ -81,7 +81,7 @@ def link_opener(serve: Callable[[FrameLink], Coroutine[Any, Any, None]]) -> Open
 async def judged(
     opener: Opener, cwd: Path, cases: list[Case], bounds: Bounds, prompts: dict[Scene, str] | None = None
 ) -> list[Outcome]:
-    """As stdio; and cases for several clients as a server, since all links lead to one agent."""
+    """Run as stdio; run cases for several clients as a server, since all links lead to one agent."""
     found: dict[str, Outcome] = {}
     carriers: tuple[Carrier, ...] = ("stdio", "websocket")
     for carrier in carriers:
@@ -186,7 +186,7 @@ def front_opener(daemon: Running) -> Opener:
 
 AT_PIPES = {
     *(each for each in CASES if each.startswith(("v1.child.", "v2.child.", "v2.background."))),
-    # What only an agent of v2 behind it does, see `test_own_servers.py`.
+    # Cases that need a v2 agent, see `test_own_servers.py`.
     *("v1.init.same-version", "v1.auth.unknown-method", "v1.auth.required"),  # As the built-in agent.
     "v1.tool.paths",  # The scripted agent names none,
     *("v2.update.paths", "v1.elicit.own-ids", "v1.extension.named", "v2.resume.no-notices", "v2.auth.login"),

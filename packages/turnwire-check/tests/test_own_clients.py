@@ -89,7 +89,7 @@ class JudgingSource:
 
 
 async def visit(session: Session, scene: str, source: JudgingSource) -> None:
-    """What somebody does with the SDK."""
+    """A program that uses the SDK."""
     turn = session.prompt("hello")
 
     @session.on_update
@@ -116,7 +116,7 @@ async def visit(session: Session, scene: str, source: JudgingSource) -> None:
 
 
 async def judged(case: Case, cwd: Path) -> ClientVerdict:
-    """One case, with a client of its own."""
+    """One case with a new client."""
     verdicts: list[ClientVerdict] = []
     async with anyio.create_task_group() as tasks:
         source = JudgingSource(case, tasks, verdicts)
@@ -151,8 +151,8 @@ DAEMON = ("client.init", "client.permission", "client.ready", "client.update", "
 
 
 async def edit(place: Place) -> None:
-    """What an editor does that has the daemon as its agent."""
-    # A daemon without an agent says so; what it did to the agent is judged.
+    """An editor with the daemon as its agent."""
+    # A daemon without an agent reports that; its messages to the agent are checked.
     with suppress(AssertionError):
         async with connected(place, V1) as editor:
             await editor.prompt(await editor.new(), "hello")

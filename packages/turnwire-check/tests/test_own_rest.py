@@ -61,7 +61,7 @@ async def test_the_command_judges_a_server_and_knows_its_agent_by_name(tmp_path:
         words += ["--set", "rest/1", "--case", "rest.turn", "--case", "rest.prompt", "--json", str(told)]
         ran = await anyio.to_thread.run_sync(lambda: CliRunner().invoke(cli, words, obj={"debug": False}))
     assert ran.exit_code == 0, ran.output
-    # The daemon tells how its agent calls itself, so nobody has to give the prompts for it.
+    # The daemon tells how its agent calls itself, so its prompts need not be given.
     counts = {"passed": 19, "failed": 0, "unanswered": 0, "advised": 0, "notScored": 0, "judgeErrors": 0}
     assert json.loads(told.read_text())["counts"] == counts
 

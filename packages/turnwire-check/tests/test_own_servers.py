@@ -17,7 +17,7 @@ from turnwire_check.run import Bounds, probe, run
 pytestmark = pytest.mark.anyio
 
 BOUNDS = Bounds()
-"""What everybody gets who runs `turnwire check`."""
+"""The defaults of `turnwire check`."""
 JOBS = 16
 """Cases at once. Most of their time is silence."""
 PROMPTS: dict[Scene, str] = {
@@ -55,7 +55,7 @@ BACKGROUND = "\n".join(
     )
 ).replace("LISTED", LISTED)
 NEWER = ("v1.child", "v2.child", "v2.background")
-"""What only an agent of v2 behind the daemon does."""
+"""Cases that need a v2 agent of the daemon."""
 
 
 async def test_what_an_agent_of_v2_does_beside_its_turns_is_told_by_the_rules(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The suite in somebody's own tests: cases as tests, the fixture, and nothing at all where it is not used."""
+"""The suite in a user's tests: cases as tests, the fixture, and nothing at all where it is not used."""
 
 from __future__ import annotations
 

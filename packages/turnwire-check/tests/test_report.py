@@ -1,4 +1,4 @@
-"""What is told of a run: which failures count, and each form of the report."""
+"""Reports of a run: the failures that count, and each format."""
 
 from __future__ import annotations
 

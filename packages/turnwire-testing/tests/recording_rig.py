@@ -1,4 +1,4 @@
-"""A node whose agent is recorded or played, in processes of their own, and what is left of a log to compare."""
+"""A node whose agent is recorded or played, in separate processes, and the comparable part of a log."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def speak_to_a_script(talk: Talk) -> None:
 
 
 def told(events: Sequence[ev.AnyEvent]) -> list[dict[str, Any]]:
-    """A log without its times, the ids that each run makes anew, and the receipts, which are about both."""
+    """A log without its times, the ids that differ in each run, and the receipts, which are about both."""
     names: dict[str, str] = {}
     shown: list[dict[str, Any]] = []
     for event in events:

@@ -1,4 +1,4 @@
-"""Scripts: every command can be written and read back, and what is no command is refused with its usage."""
+"""Scripts: every command can be written and read back, and anything else is rejected with the usage."""
 
 from __future__ import annotations
 

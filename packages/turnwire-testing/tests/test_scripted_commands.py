@@ -1,4 +1,4 @@
-"""What each command of the scripted agent does, in every profile it applies to."""
+"""Each command of the scripted agent, in every profile it applies to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How turns of the scripted agent begin and end: order, cancel, failure, and what comes after."""
+"""Beginnings and ends of the scripted agent's turns: order, cancel, failure, late output."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def session(
 
 
 def words(client: BareClient, request_id: int | str | None = None) -> list[str]:
-    """What was seen as short words: kinds of updates, states, and `answer`."""
+    """The received messages as short words: kinds of updates, states, and `answer`."""
     found: list[str] = []
     for frame in client.seen:
         update = member(frame, "params", "update")

@@ -47,7 +47,7 @@ def mixed() -> CallToolResult:
 
 @server.tool()
 def surroundings() -> dict[str, str]:
-    """Where it runs."""
+    """The server's working directory."""
     return {"cwd": os.getcwd(), "GIVEN": os.environ.get("GIVEN", ""), "KEY": os.environ.get("OPENAI_API_KEY", "")}
 
 

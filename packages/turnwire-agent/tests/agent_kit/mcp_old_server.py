@@ -1,4 +1,4 @@
-"""A small MCP server by hand, of the time before `server/discover`, with bad habits to choose from.
+"""A small MCP server by hand, from before `server/discover`, with bad habits to choose from.
 
 `python -I -S mcp_old_server.py HABIT`: `good`; `noisy` prints to the wrong stream; `stubborn` ignores the end of
 its input and every polite signal, and has a child in a session of its own; `dies` ends at once; `mute` never

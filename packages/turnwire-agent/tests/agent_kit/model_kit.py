@@ -1,4 +1,4 @@
-"""What the tests of the model share: a model over a fake server, and an answer read to its end."""
+"""Shared parts of the model tests: a model over a fake server, and an answer read to its end."""
 
 from __future__ import annotations
 

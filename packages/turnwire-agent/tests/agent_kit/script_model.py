@@ -35,14 +35,14 @@ CONTEXT_SIZE = 128_000
 
 
 class Asked(NamedTuple):
-    """What a script answers to."""
+    """The input of a script."""
 
     message: UserMessage
     """The user's last words."""
     step: int
-    """How many answers were given to them already."""
+    """The number of answers so far."""
     results: tuple[ToolResult, ...]
-    """What became of the tool uses of the answer before."""
+    """Results of the previous answer's tool uses."""
     tools: frozenset[str]
 
     @property
@@ -117,7 +117,7 @@ def echo_model(name: str = "echo") -> ScriptModel:
 
 
 def asked_of(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Asked:
-    """What the conversation asks for: its last user message, and what was done about it since."""
+    """The state of the conversation: its last user message and the tool results since."""
     last = max((at for at, each in enumerate(messages) if isinstance(each, UserMessage)), default=-1)
     message = messages[last] if last >= 0 else None
     since = messages[last + 1 :]
@@ -138,7 +138,7 @@ def tool_use(name: str, number: int, **arguments: Any) -> ToolUse:
 
 
 def tokens_of(text: str) -> int:
-    """An estimate: nobody counts here."""
+    """An estimate; tokens are not counted."""
     return -(-len(text) // CHARACTERS_PER_TOKEN)
 
 

@@ -66,7 +66,7 @@ def anthropic_model(server: FakeAnthropic, clock: Clock | None = None) -> Model:
 
 
 def _load(provider: str) -> None:
-    """The library is loaded here, and not while somebody waits for an answer: that takes seconds."""
+    """The library is loaded here, and not while a test waits for an answer: that takes seconds."""
     importlib.import_module("turnwire_agent.library_request")
     importlib.import_module(f"pydantic_ai.models.{provider}")
 

@@ -1,4 +1,4 @@
-"""What the tests of the tools share: a workplace in a folder, a call that is heard, and a way to use a tool."""
+"""Shared parts of the tool tests: a workplace in a folder, a recorded call, and a way to use a tool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnwire_testing.patience import WAIT_S
 
 
 class Heard:
-    """A call that keeps what it was told."""
+    """A call that records its reports."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -46,7 +46,7 @@ class Heard:
 
 
 async def use(tool: Tool, where: Workplace | Path, call: Heard | None = None, **arguments: Any) -> str:
-    """As the loop does it when everything is allowed."""
+    """Use a tool as the loop does when everything is allowed."""
     place = Workplace(where) if isinstance(where, Path) else where
     heard = call or Heard()
     with anyio.fail_after(WAIT_S):

@@ -201,7 +201,7 @@ class Visit:
         self._printed = b""
         self._connections = 0
         self._none_open: anyio.Event | None = None
-        """Where this process is the agent: set when the client has closed all of its connections. None before the
+        """Set, if this process is the agent, when the client has closed all of its connections. None before the
         first.
         """
         self._judged = anyio.Event()

@@ -15,7 +15,7 @@ def plain(words: str) -> str:
 
 
 def quoted(words: object) -> str:
-    """Return a peer's text on one line of ours; empty if there is none."""
+    """Return a peer's text on one line; empty without text."""
     if not isinstance(words, str):
         return ""
     line = " ".join(plain(words).split())

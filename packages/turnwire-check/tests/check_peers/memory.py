@@ -1,4 +1,4 @@
-"""A raw agent without a process: what it says is there when `send` returns, so nothing is ever waited for."""
+"""A raw agent without a process: its output is complete when `send` returns, so nothing is ever waited for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small agent of ACP v1 with a language model behind it: it finds the model as its user would have told it.
+"""A small agent of ACP v1 that uses a language model. It finds the model as its user would configure it.
 
 Knows nothing of turnwire. The address is in `OPENAI_BASE_URL`, or in the settings that OpenCode has in its
 home. It leaves a note in its home and in its temporary folder, as agents do.
@@ -38,7 +38,7 @@ def model() -> tuple[str, str]:
 
 
 class Turn:
-    """One turn; the model is asked in a thread, so that a cancel is heard meanwhile."""
+    """One turn; the model is asked in a thread, so that a cancel is received meanwhile."""
 
     def __init__(self, request: Any, session: str, text: str) -> None:
         self.request = request

@@ -41,7 +41,7 @@ def changed(case: str, name: str, instead: Callable[..., Any]) -> None:
 
 
 class WithoutStates(RawAgent):
-    """Does not offer the draft of the lifecycle: what is broken here would break a rule of the draft as well."""
+    """Does not offer the draft of the lifecycle: this fault would break a rule of the draft as well."""
 
     def capabilities(self) -> dict[str, Any]:
         found = super().capabilities()
@@ -58,7 +58,7 @@ def refuse_if(condition: Any) -> None:
 
 
 def without(name: str) -> Callable[..., Any]:
-    """What the method gave, without a member."""
+    """The method's result without a member."""
 
     def instead(agent: RawAgent, was: Callable[..., Any], *args: Any) -> Any:
         return {key: value for key, value in was(*args).items() if key != name}
@@ -67,7 +67,7 @@ def without(name: str) -> Callable[..., Any]:
 
 
 def plus(**members: Any) -> Callable[..., Any]:
-    """What the method gave, with other members."""
+    """The method's result with other members."""
     return lambda agent, was, *args: {**was(*args), **members}
 
 
@@ -319,7 +319,7 @@ class NoMeta(RawAgent):
 
 
 def lenient(case: str, method: str, condition: Callable[[dict[str, Any]], bool], **instead: Any) -> None:
-    """A request that should be refused for its params is mended instead."""
+    """A request that should be refused for its params is corrected instead."""
 
     class Lenient(RawAgent):
         def receive(self, message: dict[str, Any]) -> None:
@@ -483,7 +483,7 @@ class FirstSessionSpeaks(RawAgent):
 
 @breaks("v1.new.at-once")
 class SpeaksInThePromptedSession(RawAgent):
-    """When two prompts come one after the other, both answers name the first session."""
+    """Both answers name the first session if two prompts come one after the other."""
 
     previous: Any = None
 
@@ -1228,7 +1228,7 @@ class TellsTwice(RawAgent):
 
 
 class KnowsItsOwn(RawAgent):
-    """Tells sessions of its own connection from those of others."""
+    """Distinguishes its connection's sessions from others."""
 
     def is_own(self, params: dict[str, Any]) -> bool:
         return params.get("sessionId") in self.sessions

@@ -109,7 +109,7 @@ changed("init.unknown-capabilities", "takes", leaves(lambda client, result: "tel
 changed("init.unclaimed", "prompt", also(lambda client: client.ask("session/list", {}, lambda answer: None)))
 changed("auth.offered", "login", always({"methodId": "password"}))
 
-# -- what it writes -------------------------------------------------------------------------------------
+# -- its output -----------------------------------------------------------------------------------------
 
 changed("wire.only-messages", "open", also(lambda client: client.emit(b"opening a session")))
 changed("wire.utf-8", "open", also(lambda client: client.emit(b'{"jsonrpc":"2.0","method":"\xff"}')))
@@ -190,7 +190,7 @@ changed("own.answered", "unknown", unknown_as("_example.org", None))
 changed("own.unknown-request", "unknown", unknown_as("_example.org", -32603))
 changed("own.members", "words", plus(mood="good"))
 
-# -- what it reads --------------------------------------------------------------------------------------
+# -- its input ------------------------------------------------------------------------------------------
 
 
 def in_one_piece(client: RawTestClient, was: Callable[..., Any], piece: bytes) -> None:
@@ -396,7 +396,7 @@ def ends_by_any(client: RawTestClient, was: Callable[..., Any], update: dict[str
 
 changed("turn-complete.other", "marked", ends_by_any)
 
-# -- what it offers -------------------------------------------------------------------------------------
+# -- its offers -----------------------------------------------------------------------------------------
 
 
 def read_as(content: Callable[[dict[str, Any], str], str]) -> Callable[..., Any]:

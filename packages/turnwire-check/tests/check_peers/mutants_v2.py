@@ -427,7 +427,7 @@ class NeverRequiresAction(RawAgentV2):
 
 @breaks("v2.permission.resumes")
 class StaysWaiting(RawAgentV2):
-    """Where it is allowed, it never says that it goes on."""
+    """Never reports that it continues after a permission."""
 
     def decide(self, turn: Turn, found: dict[str, Any]) -> None:
         outcome = (found.get("result") or {}).get("outcome") or {}
@@ -488,7 +488,7 @@ class LeavesOutWithoutAnEnd(RawAgentV2):
 
 
 class KnowsItsOwn(RawAgentV2):
-    """Tells sessions of its own connection from those of others."""
+    """Distinguishes its connection's sessions from others."""
 
     came: str | None = None
     """The session of another connection that it was asked for."""
@@ -586,7 +586,7 @@ class ChildWithoutAName(RawAgentV2):
 changed("v2.child.state", "announced", lambda agent, was, child: {**was(child), "state": {"state": "busy"}})
 
 
-# -- logins, options, what is nobody's ------------------------------------------------------------------
+# -- logins, options, foreign sessions --------------------------------------------------------------------
 
 
 @breaks("v2.auth.login")
@@ -635,7 +635,7 @@ changed("v2.own.request", "unknown", unless(lambda request, method: method.start
 changed("v2.wire.empty-batch", "line", unless(lambda line: line.strip() == b"[]"))
 changed("v2.prompt.taken-back", "taken_back", unless(lambda turn: True))
 
-# -- what is told, and where it is ----------------------------------------------------------------------
+# -- updates, and their positions -------------------------------------------------------------------------
 
 changed("v2.list.cwd", "row", lambda agent, was, session: {**was(session), "cwd": "/"})
 changed("v2.update.plan-id", "plan", lambda agent, was: {**was(), "planId": None})

@@ -1,6 +1,6 @@
 """A small agent of ACP v1 that keeps every rule, written on bytes alone: the one from which each mutant departs.
 
-Knows nothing of turnwire. `feed` takes what arrives and `write` gets what it says, so that it runs in a test
+Knows nothing of turnwire. `feed` takes what arrives and `write` gets its output, so that it runs in a test
 without a process; as a program it speaks over stdin and stdout.
 """
 # It takes JSON of which nothing is known, as a program without any library does.
@@ -58,7 +58,7 @@ class Turn:
 
 
 class Home:
-    """What stays when a connection ends."""
+    """State that outlives a connection."""
 
     def __init__(self) -> None:
         self.sessions: dict[Any, Session] = {}
@@ -76,7 +76,7 @@ class RawAgent:
         self.home = home or Home()
         self.home.connections.append(self)
         self.sessions: dict[Any, Session] = {}
-        """Those that this client has opened, loaded or resumed."""
+        """Sessions that this client has opened, loaded or resumed."""
         self.offered: dict[str, Any] = {}
         self.asked: dict[int, Callable[[dict[str, Any]], None]] = {}
         self.requests = 0
@@ -220,7 +220,7 @@ class RawAgent:
         }
 
     def extras(self) -> dict[str, Any]:
-        """That it sends a method of its own."""
+        """Claims that it sends a custom method."""
         return {"_meta": {"example.org": {"counted": True}}}
 
     def logins(self) -> list[dict[str, Any]]:

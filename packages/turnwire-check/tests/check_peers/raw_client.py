@@ -110,7 +110,7 @@ class RawTestClient:
         self.asked[identity] = then
         self.send({"id": identity, "method": method, "params": params})
 
-    # -- what it does by itself -------------------------------------------------------------------------
+    # -- its own actions --------------------------------------------------------------------------------
 
     def idle(self) -> None:
         """Nothing comes: the user does what the scene says."""
@@ -226,7 +226,7 @@ class RawTestClient:
         """The agent has ended its output."""
         raise Left
 
-    # -- what comes -------------------------------------------------------------------------------------
+    # -- its input --------------------------------------------------------------------------------------
 
     def receive(self, message: dict[str, Any]) -> None:
         method = message.get("method")
@@ -303,7 +303,7 @@ class RawTestClient:
             elif update["sessionUpdate"] == "turn_complete":
                 self.marked(update)
 
-    # -- what it offers ---------------------------------------------------------------------------------
+    # -- its offers -------------------------------------------------------------------------------------
 
     def permission(self, request: Any, params: dict[str, Any]) -> None:
         if self.scene in ("stop-asked", "hold"):

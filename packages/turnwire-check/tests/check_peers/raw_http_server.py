@@ -21,12 +21,12 @@ class Connection:
         self.id = id
         self.streams: dict[str, Body] = {}
         self.waiting: dict[str, bytes] = {}
-        """What was said on a stream that is not open yet."""
+        """Messages for a stream that is not open yet."""
         self.running: tuple[str, Any] | None = None
 
 
 class RawHttpServer:
-    """The server. A case gets one of its own."""
+    """The server. Each case gets a new one."""
 
     def __init__(self) -> None:
         self.connections: dict[str, Connection] = {}

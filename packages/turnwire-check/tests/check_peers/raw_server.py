@@ -1,7 +1,7 @@
 """A server that speaks REST and shares no code with turnwire: a function of requests, in memory and without time.
 
-It keeps every rule of the suite. What a mutant may break is a method of its own. What it has to say is there when
-`open` returns, so nothing is ever waited for.
+It keeps every rule of the suite. Each rule that a mutant may break is a separate method. Its output is
+complete when `open` returns.
 """
 # It takes JSON of which nothing is known, as a program without any library does.
 # pyright: basic
@@ -88,7 +88,7 @@ class Session:
 
 
 class RawServer:
-    """The server. A case gets one of its own."""
+    """The server. Each case gets a new one."""
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}

@@ -1,4 +1,4 @@
-"""What the fake model servers refuse, as the real ones do: one case for each rule."""
+"""Requests that the fake model servers reject like the real ones: one case for each rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An exported session is played as an agent, and what is hosted again has the same log."""
+"""An exported session is played as an agent, and hosting it again gives the same log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 def exported(events: Sequence[ev.AnyEvent], path: Path) -> Path:
-    """What `turnwire export` writes of these."""
+    """The output of `turnwire export` for these."""
     envelopes = Envelopes(SessionId("s1"))
     lines = [envelopes.of_event(number, each) for number, each in enumerate(events, 1)]
     path.write_bytes(b"\n".join([*lines, b""]))

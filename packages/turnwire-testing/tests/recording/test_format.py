@@ -1,4 +1,4 @@
-"""The file of a recording: what is written is read again, and what is none is refused with its reason."""
+"""The file of a recording: it is read as it was written, and other files are rejected with a reason."""
 
 from __future__ import annotations
 

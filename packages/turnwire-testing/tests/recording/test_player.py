@@ -1,4 +1,4 @@
-"""The player by itself: what it waits for, what it refuses, whose names it uses. Its client is played by hand."""
+"""The player alone: its waits, its rejections, its ids. The test is its client."""
 
 from __future__ import annotations
 

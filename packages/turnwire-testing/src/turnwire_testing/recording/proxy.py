@@ -55,7 +55,7 @@ class Recorder:
         with self._lock:
             reader = self._readers[side]
             for each in reader.feed(chunk) if chunk else reader.end():
-                # No reader of ours could read such a long line again.
+                # Such a long line could not be read again.
                 line = each.head if isinstance(each, Oversized) else each
                 self._write(side, self._redactor.line(line))
             if not chunk and side == "client":
