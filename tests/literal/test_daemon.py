@@ -131,6 +131,17 @@ def test_a_busy_session_refuses_where_the_daemon_is_set_so(house: House) -> None
     assert talk.agent.prompts() == ["first", "third"]
 
 
+def test_a_busy_session_rejects_over_acp_where_the_daemon_is_set_so(house: House, served_by: str) -> None:
+    talk = house.stage(served_by, NAMELESS, PLAIN, "--when-busy", "reject").open()
+    first = talk.prompt("one")
+    prompt = talk.agent.asked()
+    error = talk.client.response(talk.prompt("two"))["error"]
+    assert error["data"]["code"] == "busy", error
+    talk.agent.end(prompt)
+    assert talk.client.response(first)["result"]["stopReason"] == "end_turn"
+    assert talk.agent.prompts() == ["one"]
+
+
 def test_a_busy_session_queues_by_default_and_refuses_who_asks_for_that(house: House) -> None:
     """002."""
     talk = house.rest_talk(PLAIN)
