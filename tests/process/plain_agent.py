@@ -6,7 +6,8 @@ Its only argument is one JSON object; each key is a behaviour:
                  it dies with the code 7
     capabilities its `agentCapabilities`, where `initialize` has none of its own
     refuse       methods that it answers with an error
-    folder       its storage of sessions; without one it knows no session of an earlier process
+    folder       its storage of sessions, and of the newest params in `opened.json`; without one it knows no session
+                 of an earlier process
     repeats      replays `before` or `after` its answer: on a resume, although it should not, and likewise on a load
     adds         new text that it sends after such a replay
     retells      replays each user message in other words, and its context before the answer
@@ -106,10 +107,11 @@ def prompt(request_id: Any, session_id: str, text: str) -> None:
 COUNT = itertools.count(1)
 
 
-def new(request_id: Any) -> None:
+def new(request_id: Any, params: dict[str, Any]) -> None:
     session_id = f"plain-{next(COUNT)}" if HABITS.get("counts") else f"plain-{os.getpid()}-{request_id}"
     if FOLDER:
         memory(session_id).touch()
+        memory("opened.json").write_text(json.dumps(params))
     send({"id": request_id, "result": {"sessionId": session_id}})
 
 
@@ -125,7 +127,7 @@ def main() -> None:
         elif method == "initialize":
             initialize(request_id, params)
         elif method == "session/new":
-            new(request_id)
+            new(request_id, params)
         elif method in {"session/load", "session/resume"}:
             reopen(request_id, method, params["sessionId"])
         elif method == "session/prompt":

@@ -84,8 +84,10 @@ class Client:
         *,
         mcp_servers: Sequence[Mapping[str, Any]] = (),
         agent: str | None = None,
+        system_prompt: str | None = None,
     ) -> Session:
-        opened = self._thread.call(partial(self._client.new_session, cwd, mcp_servers=mcp_servers, agent=agent))
+        named = {"mcp_servers": mcp_servers, "agent": agent, "system_prompt": system_prompt}
+        opened = self._thread.call(partial(self._client.new_session, cwd, **named))
         return Session(self._thread, opened)
 
     def authenticate(self, method_id: str) -> None:

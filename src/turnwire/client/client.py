@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import UNSET
 
 from turnwire.client.arguments import to_json, to_list, to_request_id, to_text
 from turnwire.client.attachment import Attachment, completed
@@ -32,6 +33,8 @@ from turnwire.hosting.address import is_agent_url
 from turnwire.hosting.local_daemon import URL_VARIABLE, at_url, only_one, running
 from turnwire.ids import RequestId, SessionId
 from turnwire.limits import Limits
+from turnwire.session.state import SYSTEM_PROMPT, Setup
+from turnwire.wire.jsonrpc import raw
 
 if TYPE_CHECKING:
     from turnwire.hosting.source import AgentSource
@@ -86,20 +89,25 @@ class Client:
         *,
         mcp_servers: Sequence[Mapping[str, Any]] = (),
         agent: str | None = None,
+        system_prompt: str | None = None,
     ) -> Session:
         """Create a session that works in this directory, opened by its agent, and attach to it.
 
         `agent` is the name of one of the daemon's agents; the default one if absent. It is notified that
-        this client is ready, and its updates from now on are stored for handlers.
+        this client is ready, and its updates from now on are stored for handlers. `system_prompt` is added to the
+        instructions of an agent that offers that.
 
         Raises:
+            BadRequest: the daemon's agent offers no system prompt.
             UnknownAgent: the daemon has no agent with that name.
             AuthRequired: the agent requires a login first; see `authenticate`.
             AgentLaunchFailed, AgentUnavailable: the agent cannot be started.
         """
         running = self._open()
         servers = to_json(to_list(mcp_servers, "`mcp_servers` is a list of dicts"), "`mcp_servers`")
-        return self._attach(running, await running.daemon.create(_absolute(cwd), servers, agent))
+        added = {"mode": "append", "content": [{"type": "text", "text": system_prompt}]}
+        setup = Setup(servers, extra=UNSET if system_prompt is None else raw({SYSTEM_PROMPT: added}))
+        return self._attach(running, await running.daemon.create(_absolute(cwd), setup, agent))
 
     async def authenticate(self, method_id: str) -> None:
         """Log in to the agent by one of the methods that `AuthRequired` names; then try again."""

@@ -219,10 +219,10 @@ class EmbeddedDaemon:
         for scope in self._calls:
             scope.cancel()
 
-    async def create(self, cwd: str, mcp_servers: Raw, agent: str | None = None) -> EmbeddedSession:
+    async def create(self, cwd: str, setup: Setup, agent: str | None = None) -> EmbeddedSession:
         agent_name = None if agent is None else AgentName(agent)
         with self.open() as node:
-            created = await node.create(cwd, setup=Setup(mcp_servers), agent_name=agent_name)
+            created = await node.create(cwd, setup=setup, agent_name=agent_name)
             session = await self._session(created, 0)
             failure = await opening_failure(node, session.session_id)
             if failure is not None:

@@ -22,6 +22,7 @@ from turnwire.ids import Epoch, PermissionId, PromptId, RequestId, SessionId
 from turnwire.projections.view import View
 from turnwire.session.events import AnyEvent
 from turnwire.session.inputs import WhenBusy
+from turnwire.session.state import Setup
 
 
 class NewPrompt(NamedTuple):
@@ -91,7 +92,7 @@ class DaemonSession(Protocol):
 class Daemon(Protocol):
     """A daemon and its sessions."""
 
-    async def create(self, cwd: str, mcp_servers: Raw, agent: str | None = None) -> DaemonSession:
+    async def create(self, cwd: str, setup: Setup, agent: str | None = None) -> DaemonSession:
         """Create a session at the agent of that name. Raises `AgentError` if the agent is not available."""
         ...
 

@@ -33,6 +33,8 @@ from turnwire.limits import Limits
 from turnwire.projections.envelope import read_envelope
 from turnwire.projections.view import View
 from turnwire.session.events import AnyEvent
+from turnwire.session.json_members import members
+from turnwire.session.state import Setup
 from turnwire.wire.ndjson import LineReader, Oversized
 
 _PAGE = 100
@@ -188,10 +190,11 @@ class RemoteDaemon:
     def __init__(self, http: Http) -> None:
         self._http = http
 
-    async def create(self, cwd: str, mcp_servers: Raw, agent: str | None = None) -> RemoteSession:
+    async def create(self, cwd: str, setup: Setup, agent: str | None = None) -> RemoteSession:
         # The client chooses the id, so a retry after a lost answer cannot create two sessions.
         session_id = new_ids.session_id()
-        body: dict[str, object] = {"cwd": cwd, "mcpServers": mcp_servers, "sessionId": session_id}
+        body: dict[str, object] = {"cwd": cwd, "mcpServers": setup.mcp_servers, "sessionId": session_id}
+        body |= members(None if setup.extra is UNSET else setup.extra)
         if agent is not None:
             body["agent"] = agent
         try:

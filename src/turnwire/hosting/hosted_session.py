@@ -77,7 +77,13 @@ from turnwire.projections.dialect import (
     steering_params,
 )
 from turnwire.projections.repeats import Repeats, Said, compare
-from turnwire.projections.translate.sessions import mcp_servers, unwanted_servers
+from turnwire.projections.translate.sessions import (
+    NO_SYSTEM_PROMPT,
+    has_system_prompt,
+    mcp_servers,
+    takes_system_prompt,
+    unwanted_servers,
+)
 from turnwire.projections.view import View
 from turnwire.session import effects as fx
 from turnwire.session.child_names import ANNOUNCES, read_announcement
@@ -803,6 +809,8 @@ class HostedSession:
             self._lose("agent_launch_failed", "this agent takes no additional directories; load without")
             return
         unwanted = unwanted_servers(state.setup.mcp_servers, profile)
+        if has_system_prompt(state.setup) and not takes_system_prompt(profile):
+            unwanted = NO_SYSTEM_PROMPT
         if unwanted is not None:
             # A daemon has checked this before; a program with an embedded agent has not.
             self._lose("agent_launch_failed", unwanted)

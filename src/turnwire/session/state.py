@@ -38,6 +38,8 @@ class Setup(Struct, frozen=True):
     """The other members of the request, such as `systemPrompt`, for the agent unchanged."""
 
 
+SYSTEM_PROMPT: Final = "systemPrompt"
+"""The member of `extra` that an agent must offer before it is sent."""
 NO_SETUP: Final = Setup()
 
 

@@ -200,6 +200,17 @@ async def test_servers_over_a_transport_that_the_agent_does_not_take_never_reach
         await play.agent.answer("session/new", {"sessionId": "a1"})
 
 
+async def test_a_system_prompt_reaches_only_an_agent_that_offers_it() -> None:
+    extra = {"systemPrompt": {"mode": "append", "content": []}}
+    state = replace(NEW, setup=Setup(extra=Raw(msgspec.json.encode(extra))))
+    async with stage(state=state) as play:
+        [gone] = play.home.losses
+        assert gone.message == "this agent does not offer systemPrompt; leave it out"
+    async with stage({"sessionCapabilities": {"systemPrompt": {}}}, state) as play:
+        request = await play.agent.answer("session/new", {"sessionId": "a1"})
+        assert msgspec.json.decode(request.params) == {"cwd": "/work", "mcpServers": [], **extra}
+
+
 async def test_a_session_without_an_id_is_refused_in_words() -> None:
     async with stage() as play:
         await play.agent.answer("session/new", {})

@@ -18,7 +18,7 @@ from turnwire.projections.translate.handshake import read_offered
 from turnwire.projections.translate.offers import Modes, Options, commands_to_v1, commands_to_v2, without_booleans
 from turnwire.projections.view.latest import Latest
 from turnwire.session.json_members import entries, is_null, members, raw, text_of
-from turnwire.session.state import NO_SETUP, Setup
+from turnwire.session.state import NO_SETUP, SYSTEM_PROMPT, Setup
 from turnwire.wire import methods as acp
 from turnwire.wire.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from turnwire.wire.schema.reading import read
@@ -135,6 +135,19 @@ def unwanted_servers(servers: Raw, agent: AgentProfile) -> str | None:
         return None
     known = ", ".join(offered) or "nothing"
     return f"the agent takes MCP servers over {known}, and not over {', '.join(unwanted)}; leave those out"
+
+
+def has_system_prompt(setup: Setup) -> bool:
+    """True if the session has a system prompt, which an agent must offer before it is sent."""
+    return setup.extra is not UNSET and SYSTEM_PROMPT in members(setup.extra)
+
+
+def takes_system_prompt(agent: AgentProfile) -> bool:
+    """True if the agent offers `systemPrompt`."""
+    return SYSTEM_PROMPT in read_offered(agent.capabilities, agent.version).session
+
+
+NO_SYSTEM_PROMPT: Final = "this agent does not offer systemPrompt; leave it out"
 
 
 def session_result(

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import anyio
 from anyio import to_thread
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from turnwire.errors import (
@@ -36,18 +35,21 @@ from turnwire.hosting.services.refusals import CLOSED
 from turnwire.hosting.services.roots import Roots
 from turnwire.ids import AgentName, SessionId
 from turnwire.projections.dialect import AgentProfile
-from turnwire.projections.translate.handshake import read_offered
-from turnwire.projections.translate.sessions import unwanted_servers
+from turnwire.projections.translate.sessions import (
+    NO_SYSTEM_PROMPT,
+    has_system_prompt,
+    takes_system_prompt,
+    unwanted_servers,
+)
 from turnwire.projections.view.markdown import markdown
 from turnwire.runtime.node import Fork, opening_failure
 from turnwire.server.daemon.daemon import Daemon
-from turnwire.session.json_members import entries, members
+from turnwire.session.json_members import entries
 from turnwire.session.state import Setup
 
 TITLE_CHARACTERS = 256
 CONTEXT_CHARACTERS = 100_000
 """Characters of a conversation that an agent gets when it takes over: about 25,000 tokens of a model."""
-SYSTEM_PROMPT = "systemPrompt"
 OUTSIDE, ROOT_MISSING = "outside_roots", "root_missing"
 
 
@@ -181,14 +183,12 @@ async def checked_setup(daemon: Daemon, setup: Setup, agent_name: AgentName | No
     one is not a directory; `Forbidden` for a directory outside the roots.
     """
     directories = setup.additional_directories
-    has_prompt = SYSTEM_PROMPT in members(None if setup.extra is UNSET else setup.extra)
+    has_prompt = has_system_prompt(setup)
     if not directories and not entries(setup.mcp_servers) and not has_prompt:
         return setup
     agent = await profile_of(daemon, agent_name)
-    if has_prompt and (
-        agent is None or SYSTEM_PROMPT not in read_offered(agent.capabilities, agent.version).session
-    ):
-        raise BadRequest("this agent does not offer systemPrompt; leave it out")
+    if has_prompt and (agent is None or not takes_system_prompt(agent)):
+        raise BadRequest(NO_SYSTEM_PROMPT)
     unwanted = None if agent is None else unwanted_servers(setup.mcp_servers, agent)
     if unwanted is not None:
         raise BadRequest(unwanted)

@@ -51,7 +51,6 @@ from turnwire.server.access.tokens import Role
 from turnwire.server.bodies import BodyKind
 from turnwire.server.daemon import configuration
 from turnwire.server.daemon.creation import (
-    SYSTEM_PROMPT,
     TITLE_CHARACTERS,
     check_cwd,
     checked_setup,
@@ -68,7 +67,7 @@ from turnwire.session.child_names import session_of
 from turnwire.session.choices import MODE, MODEL
 from turnwire.session.ending import NODE_LOST, RESTARTED
 from turnwire.session.inputs import Archive, Close, Rename
-from turnwire.session.state import Phase, SessionState, Setup
+from turnwire.session.state import SYSTEM_PROMPT, Phase, SessionState, Setup
 from turnwire.wire.jsonrpc import raw
 
 DOTS = frozenset({".", ".."})
