@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -16,7 +17,7 @@ from turnwire_testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
-OFFERS = {"sessionCapabilities": {"systemPrompt": {}}}
+OFFERS: dict[str, Any] = {"sessionCapabilities": {"systemPrompt": {}}}
 PROMPT = {"mode": "append", "content": [{"type": "text", "text": "Answer in French."}]}
 
 

@@ -201,7 +201,7 @@ async def test_servers_over_a_transport_that_the_agent_does_not_take_never_reach
 
 
 async def test_a_system_prompt_reaches_only_an_agent_that_offers_it() -> None:
-    extra = {"systemPrompt": {"mode": "append", "content": []}}
+    extra: dict[str, Any] = {"systemPrompt": {"mode": "append", "content": []}}
     state = replace(NEW, setup=Setup(extra=Raw(msgspec.json.encode(extra))))
     async with stage(state=state) as play:
         [gone] = play.home.losses

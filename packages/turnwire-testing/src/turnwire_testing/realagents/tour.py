@@ -57,12 +57,12 @@ class Tour:
 
     async def _try(self, step: Callable[[Tour], Awaitable[str | None]]) -> str:
         try:
-            with anyio.fail_after(STEP_S * 3):
+            with anyio.fail_after(STEP_S * 6):
                 return await step(self) or OK
         except Failed as error:
             return f"{FAILED}{error}"
         except TimeoutError:
-            return f"{FAILED}no end within {STEP_S * 3:.0f} s"
+            return f"{FAILED}no end within {STEP_S * 6:.0f} s"
         except Exception as error:  # noqa: BLE001 (one agent's odd answer must not end the run for all others)
             traceback.print_exc()
             return f"{FAILED}{type(error).__name__}"
