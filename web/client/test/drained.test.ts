@@ -72,7 +72,7 @@ test("await returns after the last handler call has finished", async () => {
   );
 });
 
-test("handlers are called in the order of the log, one after the other, those of a type before those of all", async () => {
+test("handlers are called in log order, one after the other, those of a type before `*`", async () => {
   const { source, session } = await rig();
   const calls: string[] = [];
   session.on("session_update", async (event) => {
@@ -87,7 +87,7 @@ test("handlers are called in the order of the log, one after the other, those of
   assert.deepEqual(calls, ["begin 1", "end 1", "all 1", "begin 2", "end 2", "all 2", "all 3"]);
 });
 
-test("a handler that throws hinders no other, and the turn's result has what it threw", async () => {
+test("a throwing handler does not block others, and the turn's result has its error", async () => {
   const { source, session, errors } = await rig();
   const heard: number[] = [];
   session.on("session_update", () => {
@@ -121,7 +121,7 @@ test("a turn that ends before its 202 is read is found by its key", async () => 
   assert.deepEqual(looped, [2]);
 });
 
-test("a prompt that was accepted before this client came is read again from its beginning", async () => {
+test("a prompt that was accepted before this client connected is read from its beginning", async () => {
   for (const ending of ["before", "after"]) {
     const { daemon, source, session } = await rig();
     source.tell(of.accepted("p9", "mine"), of.says("p9", "old "));
@@ -183,7 +183,7 @@ test("prompts are sent in the order of the calls", async () => {
   assert.deepEqual(sent, ["a", "b", "c"]);
 });
 
-test("a loop may begin late, run twice and run beside a handler that is slow", async () => {
+test("a loop may start late, run twice, and run in parallel with a slow handler", async () => {
   const { source, session } = await rig();
   const gate = new Gate();
   session.on("session_update", () => gate.passed);
@@ -219,7 +219,7 @@ test("a handler may wait for a turn of its own session, and its own turn waits f
   await turn;
 });
 
-test("handlers that wait for each other's turns, or for their own, do not wait for ever", async () => {
+test("handlers that wait for each other's turns, or for their own, do not deadlock", async () => {
   const { source, session } = await rig();
   const turns: Turn[] = [];
   const returned: string[] = [];
@@ -237,7 +237,7 @@ test("handlers that wait for each other's turns, or for their own, do not wait f
   assert.equal((await own).text, "c");
 });
 
-test("an error ends a turn once, and is told to whoever awaits; a loop just ends", async () => {
+test("an error ends a turn once and is thrown by await; a loop just ends", async () => {
   const { source, session } = await rig();
   const [turn] = await started(session);
   source.tell(of.says("p1", "a"), of.fails("p1"));
@@ -251,7 +251,7 @@ test("an error ends a turn once, and is told to whoever awaits; a loop just ends
   });
 });
 
-test("what refuses a prompt is thrown where the turn is awaited, accepted or looped over, and nowhere else", async () => {
+test("the error of a rejected prompt is thrown by await, accept or a loop, and nowhere else", async () => {
   const { daemon, session } = await rig();
   daemon.on("POST /session/s/prompt", () => answer({ code: "busy", error: "a turn runs" }, 409));
   const turn = session.prompt("x", { whenBusy: "reject" });
@@ -266,7 +266,7 @@ test("what refuses a prompt is thrown where the turn is awaited, accepted or loo
   );
 });
 
-test("whoever waits hears that the client was closed, or the session", async () => {
+test("pending calls fail when the client or the session is closed", async () => {
   for (const [end, expected] of [
     [({ client }: Rig) => client.close(), ClientClosed],
     [({ session }: Rig) => session.leave(), ClientClosed],
@@ -284,7 +284,7 @@ test("whoever waits hears that the client was closed, or the session", async () 
   }
 });
 
-test("what came before the end of a session is handled before whoever waits hears of it", async () => {
+test("events before the end of a session are handled before pending calls fail", async () => {
   const { source, session } = await rig();
   const heard: unknown[] = [];
   session.on("*", async (event) => {
@@ -299,7 +299,7 @@ test("what came before the end of a session is handled before whoever waits hear
   assert.deepEqual(heard, [1, 2, 3]);
 });
 
-test("ten thousand updates ahead of a slow handler do not keep a loop waiting", async () => {
+test("a loop does not wait for a slow handler with ten thousand pending updates", async () => {
   const { source, session } = await rig();
   const gate = new Gate();
   session.on("session_update", () => gate.passed);
@@ -343,7 +343,7 @@ test("the last message is the agent's own, as the daemon folds it", async () => 
   assert.equal((await turn).text, "second one");
 });
 
-test("completed() means the newest prompt with exactly that id, also while it is being submitted", async () => {
+test("completed() uses the newest prompt with exactly that id, even while it is being submitted", async () => {
   const { source, session } = await rig();
   for (const [number, requestId] of (["x", "x", 5, "5"] as const).entries()) {
     session.prompt("x", { requestId });
@@ -355,7 +355,7 @@ test("completed() means the newest prompt with exactly that id, also while it is
   }
 });
 
-test("completed() waits for a prompt that another client sends, and is told when the session ends", async () => {
+test("completed() waits for a prompt of another client, and fails when the session ends", async () => {
   const { source, session } = await rig();
   const ended = session.completed(7);
   const never = session.completed("7");

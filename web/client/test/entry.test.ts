@@ -30,7 +30,7 @@ const begun = () => folded(undefined, event("session_created", { cwd: "/w" }), e
 /** Return the entry as listed, whose counted ids are unknown. */
 const listed = (entry: SessionEntry): SessionEntry => ({ ...entry });
 
-test("a session that is created has an entry, and nothing else makes one", () => {
+test("only session_created creates an entry", () => {
   assert.equal(foldEntry(undefined, event("turn_complete")), undefined);
   const entry = folded(undefined, event("session_created", { cwd: "/w", title: "Mine" }));
   assert.deepEqual([entry.cwd, entry.title, entry.named, entry.state], ["/w", "Mine", true, "idle"]);
@@ -50,7 +50,7 @@ test("a turn takes its prompt out of the queue, and only its own end makes the s
   }
 });
 
-test("permission requests are counted, also those that were open when the entry was listed", () => {
+test("permission requests are counted, including those that were open when the entry was listed", () => {
   const asked = folded(begun(), event("permission_request", { requestId: "r" }));
   assert.deepEqual([asked.permissionCount, asked.isWaitingForPermission], [1, true]);
   const more = folded(listed(asked), event("permission_request", { requestId: "r2" }));
@@ -59,7 +59,7 @@ test("permission requests are counted, also those that were open when the entry 
   assert.equal(folded(answered, event("permission_resolved", { requestId: "r2", end: "answered" })).permissionCount, 0);
 });
 
-test("a title of the agent gives way to a user's, and comes back with its latest words", () => {
+test("a user's title replaces the agent's, whose latest title returns when the user removes theirs", () => {
   const titled = folded(begun(), says("session_info_update", { title: "One" }));
   assert.equal(titled.title, "One");
   const named = folded(titled, event("session_metadata_updated", { title: "Mine" }));
@@ -69,7 +69,7 @@ test("a title of the agent gives way to a user's, and comes back with its latest
   assert.deepEqual([again.title, again.displayName, again.named], ["Two", "Two", undefined]);
 });
 
-test("calls in progress at the end of a turn go on in the background until they are over or their agent is gone", () => {
+test("calls in progress at the end of a turn count as background work until they finish or the agent exits", () => {
   const going = { toolCallId: "t", status: "in_progress" };
   const entry = folded(begun(), started("p"), says("tool_call", going, {}, "p"), ends("p"));
   assert.equal(entry.backgroundCount, 1);
@@ -78,7 +78,7 @@ test("calls in progress at the end of a turn go on in the background until they 
   assert.equal(folded(entry, event("agent_exited", { reason: "agent_exited" })).backgroundCount, 0);
 });
 
-test("an agent that lists its background work is believed, and children at work are counted", () => {
+test("the agent's list of background work is used, and working children are counted", () => {
   const work = [{ type: "terminal", terminalId: "x" }, { type: "own" }];
   const names = { c: "s.1" };
   const entry = folded(
@@ -97,7 +97,7 @@ test("an agent that lists its background work is believed, and children at work 
   assert.equal(folded(entry, back).runningChildCount, 0);
 });
 
-test("what else an entry says follows its events, and a sign of life clears a suspicion", () => {
+test("other members of an entry follow events, and an event of the turn clears `suspectedComplete`", () => {
   const entry = folded(
     { ...begun(), suspectedComplete: true },
     event("queue_held", { reason: "user" }),
@@ -114,7 +114,7 @@ test("what else an entry says follows its events, and a sign of life clears a su
   assert.deepEqual([closed.state, closed.closed, closed.clientCount], ["closed", true, 0]);
 });
 
-test("events may be left out that do not concern an entry: what an agent says in a turn", () => {
+test("an agent's chunks in a turn may be left out", () => {
   assert.equal(concernsEntry(says("agent_message_chunk", { content: { type: "text", text: "x" } }, {}, "p")), false);
   assert.equal(concernsEntry(says("tool_call_update", { toolCallId: "t" }, {}, "p")), true);
   assert.equal(concernsEntry(says("session_info_update", {})), true);

@@ -14,7 +14,7 @@ import {
 } from "../src/index.js";
 import { CAPABILITIES, FakeDaemon, answer, settled } from "./fakes.js";
 
-test("a request that changes something is not repeated after a lost answer, and one that looks is", async () => {
+test("after a lost response a read is retried, and a change is not", async () => {
   const daemon = new FakeDaemon();
   const client = await daemon.connect();
   let tries = 0;
@@ -27,7 +27,7 @@ test("a request that changes something is not repeated after a lost answer, and 
   assert.equal(daemon.named("POST /x").length, 1);
 });
 
-test("a daemon that says that nothing was done is asked again when it says, for a while", async () => {
+test("a request that was certainly not executed is retried when the daemon asks for it, for a while", async () => {
   const daemon = new FakeDaemon();
   const client = await daemon.connect();
   let tries = 0;
@@ -44,7 +44,7 @@ test("a daemon that says that nothing was done is asked again when it says, for 
   await given;
 });
 
-test("a full queue is no moment that passes: the program decides", async () => {
+test("a full queue is not retried", async () => {
   const daemon = new FakeDaemon();
   const client = await daemon.connect();
   const problem = { code: "prompt_queue_full", detail: "8 wait", limit: 8 };
@@ -59,7 +59,7 @@ test("a full queue is no moment that passes: the program decides", async () => {
   client.close();
 });
 
-test("a code that is not known here is the daemon's own word, and what is no problem has a status", async () => {
+test("an unknown code is kept, and a response without a problem has its status", async () => {
   const daemon = new FakeDaemon();
   const client = await daemon.connect();
   daemon.on("GET /x", () => answer({ code: "brand_new", detail: "as of tomorrow" }, 418));
@@ -74,7 +74,7 @@ test("a code that is not known here is the daemon's own word, and what is no pro
   await assert.rejects(client.request("GET", "/x"), { code: "peer_broke_protocol" });
 });
 
-test("a token goes with each request and no cookie with it; without one the browser's login does", async () => {
+test("requests send the token and no cookie; without a token the browser's login", async () => {
   const sent: RequestInit[] = [];
   const fetch = (_: unknown, init: RequestInit) => {
     sent.push(init);
@@ -89,14 +89,14 @@ test("a token goes with each request and no cookie with it; without one the brow
   assert.ok(sent.every((each) => each.redirect === "error"));
 });
 
-test("a daemon that is not there is told at once, and an address that is none too", async () => {
+test("an unreachable daemon and an invalid URL are reported immediately", async () => {
   const away = () => Promise.reject(new TypeError("fetch failed"));
   await assert.rejects(connect("http://daemon.test", { fetch: away as never }), DaemonUnreachable);
   await assert.rejects(connect("http://user@daemon.test"), TypeError);
   await assert.rejects(connect("ws://daemon.test"), TypeError);
 });
 
-test("an answer that does not come is given up after a minute, and when the client is closed", async () => {
+test("a missing response fails after a minute, and when the client is closed", async () => {
   const daemon = new FakeDaemon();
   const client = await daemon.connect();
   daemon.on("POST /x", () => new Promise<Response>(() => {}));
@@ -110,7 +110,7 @@ test("an answer that does not come is given up after a minute, and when the clie
   await assert.rejects(client.agents(), ClientClosed);
 });
 
-test("a new session has an id of the client's, so that asking twice makes one", async () => {
+test("the client chooses the id of a new session, so that a retry creates only one", async () => {
   const daemon = new FakeDaemon();
   daemon.streams();
   const client = await daemon.connect();
@@ -128,7 +128,7 @@ test("a new session has an id of the client's, so that asking twice makes one", 
   assert.deepEqual(session.position, { id: 0, epoch: "e" });
 });
 
-test("a client id that the session has forgotten is left out from then on", async () => {
+test("a client id that the session has forgotten is no longer sent", async () => {
   const daemon = new FakeDaemon();
   const client = await daemon.connect();
   daemon.on("POST /session", () => answer({ sessionId: "s", clientId: "c", lastEventId: 0, eventEpoch: "e" }));
@@ -142,7 +142,7 @@ test("a client id that the session has forgotten is left out from then on", asyn
   assert.deepEqual(named, ["c", null, null]);
 });
 
-test("types tell events and errors apart", () => {
+test("types narrow events and errors", () => {
   // What counts here is that it compiles.
   const name = (event: AnyEvent): string => {
     if (event.type === "turn_complete") return event.data.stopReason;

@@ -40,7 +40,7 @@ async function rig() {
   return { source, session, turn, errors, answers };
 }
 
-test("functions are asked one after the other, and the first answer is sent", async () => {
+test("handlers are called one after the other, and the first answer is sent", async () => {
   const { source, session, turn, answers } = await rig();
   const asked: string[] = [];
   session.onPermission((request) => void asked.push(request.title));
@@ -55,7 +55,7 @@ test("functions are asked one after the other, and the first answer is sent", as
   assert.deepEqual(answers(), [{ outcome: { outcome: "selected", optionId: "yes" } }]);
 });
 
-test("one that is answered elsewhere is given up: its signal says so and nobody waits for the function", async () => {
+test("a request answered elsewhere is abandoned: its signal is aborted and the walk does not wait", async () => {
   const { source, session, turn, answers } = await rig();
   const signals: AbortSignal[] = [];
   session.onPermission((_, signal) => {
@@ -71,7 +71,7 @@ test("one that is answered elsewhere is given up: its signal says so and nobody 
   assert.deepEqual(answers(), []);
 });
 
-test("the turn is drained only when the function that was asked has finished", async () => {
+test("the turn is drained only when the permission handler has finished", async () => {
   const { source, session, turn } = await rig();
   let finish!: (answer: Answer) => void;
   session.onPermission(() => new Promise<Answer>((resolve) => (finish = resolve)));
@@ -84,7 +84,7 @@ test("the turn is drained only when the function that was asked has finished", a
   await turn;
 });
 
-test("a function that throws, or names what was not offered, leaves it open and is told", async () => {
+test("a handler that throws or returns an invalid option leaves the request open and is reported", async () => {
   const { source, session, turn, errors, answers } = await rig();
   session.onPermission(() => "maybe");
   source.tell(ASKED, of.ends("p1"));
@@ -94,7 +94,7 @@ test("a function that throws, or names what was not offered, leaves it open and 
   assert.deepEqual(answers(), []);
 });
 
-test("a short answer becomes the agent's, and a rejection never an approval", () => {
+test("a short answer becomes an option, and a rejection never an approval", () => {
   const request = (options: object[], method = "session/request_permission") =>
     new PermissionRequest("s", { requestId: "q", method, params: { message: "name?" }, options: options as never });
   const selected = (optionId: string) => ({ outcome: { outcome: "selected", optionId } });

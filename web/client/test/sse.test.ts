@@ -35,17 +35,17 @@ function parse(pieces: Iterable<Uint8Array>): [SseEvent[], string, number | unde
 const bytes = new TextEncoder().encode(STREAM);
 const expected = [EVENTS, "4", 3000] as const;
 
-test("a stream is read as the standard says", () => {
+test("a stream is parsed as the standard says", () => {
   assert.deepEqual(parse([bytes]), expected);
 });
 
-test("a stream that is cut in two at any byte gives the same events", () => {
+test("a stream split at any byte gives the same events", () => {
   for (let at = 0; at <= bytes.length; at++) {
     assert.deepEqual(parse([bytes.subarray(0, at), bytes.subarray(at)]), expected, `cut at ${at}`);
   }
 });
 
-test("a stream in pieces of any size gives the same events", () => {
+test("a stream in chunks of any size gives the same events", () => {
   for (let size = 1; size < 40; size++) {
     const pieces = Array.from({ length: Math.ceil(bytes.length / size) }, (_, piece) =>
       bytes.subarray(piece * size, (piece + 1) * size),
@@ -54,7 +54,7 @@ test("a stream in pieces of any size gives the same events", () => {
   }
 });
 
-test("an event is given as soon as its last line end is there, also if that is a CR", () => {
+test("an event is returned as soon as its last line ends, even with a CR", () => {
   const parser = new SseParser();
   const feed = (text: string) => parser.feed(new TextEncoder().encode(text));
   assert.deepEqual(feed("data: x\r\r"), [{ type: "message", data: "x" }]);

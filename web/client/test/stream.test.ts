@@ -30,7 +30,7 @@ async function listen(client: Client): Promise<AnyEvent[]> {
 
 const ids = (heard: readonly AnyEvent[]) => heard.map((each) => each.id);
 
-test("a cut stream goes on behind its last event, with its epoch, and each event comes once", async () => {
+test("a cut stream continues after its last event, with its epoch, and each event arrives once", async () => {
   const daemon = new FakeDaemon();
   const streams = daemon.streams();
   const client = await daemon.connect();
@@ -49,7 +49,7 @@ test("a cut stream goes on behind its last event, with its epoch, and each event
   client.close();
 });
 
-test("an event that is left out is told, and not passed over", async () => {
+test("a missing event is reported", async () => {
   const daemon = new FakeDaemon();
   const streams = daemon.streams();
   daemon.on("POST /session/s/prompt", () => answer({ promptId: "p", lastEventId: 0, eventEpoch: "e" }, 202));
@@ -61,7 +61,7 @@ test("an event that is left out is told, and not passed over", async () => {
   await assert.rejects(turn.result(), RemoteProtocolError);
 });
 
-test("an event that is told as several envelopes comes once and whole, wherever it is cut", async () => {
+test("an event of several envelopes arrives once and complete, wherever it is cut", async () => {
   const daemon = new FakeDaemon();
   const streams = daemon.streams();
   const client = await daemon.connect();
@@ -81,7 +81,7 @@ test("an event that is told as several envelopes comes once and whole, wherever 
   client.close();
 });
 
-test("waits begin at what the daemon asks for, double, and are spread by chance", async () => {
+test("waits start at the daemon's retry time, double, and have jitter", async () => {
   const daemon = new FakeDaemon();
   const streams = daemon.streams();
   const client = await daemon.connect();
@@ -123,7 +123,7 @@ test("waits begin at what the daemon asks for, double, and are spread by chance"
   client.close();
 });
 
-test("a stream that is silent for three heartbeats is opened anew; heartbeats keep it", async () => {
+test("a stream that is silent for three heartbeats is reopened", async () => {
   const daemon = new FakeDaemon();
   const streams = daemon.streams();
   const client = await daemon.connect();
@@ -171,7 +171,7 @@ test("silence never ends a turn, however long it lasts", async () => {
   client.close();
 });
 
-test("a cursor that cannot be honoured is told, and the numbers go on from the oldest that is kept", async () => {
+test("a cursor that cannot be honoured is reported, and events continue from the oldest stored one", async () => {
   const daemon = new FakeDaemon();
   const streams = daemon.streams(EVENTS, { "turnwire-epoch": "other" });
   const client = await daemon.connect();
@@ -196,7 +196,7 @@ test("a cursor that cannot be honoured is told, and the numbers go on from the o
   client.close();
 });
 
-test("a turn whose events are gone has its end from what the daemon remembers, and a loop over it says so", async () => {
+test("a turn whose events are gone gets its end from the daemon, and a loop over it throws", async () => {
   const daemon = new FakeDaemon();
   const streams = daemon.streams();
   const prompts = ["ended", "unknown", "running"];
@@ -234,7 +234,7 @@ test("a turn whose events are gone has its end from what the daemon remembers, a
   client.close();
 });
 
-test("a repeated prompt whose events are gone has its end from what the daemon remembers, or says that it is lost", async () => {
+test("a repeated prompt whose events are gone gets its end from the daemon, or an error", async () => {
   for (const isKnown of [true, false]) {
     const daemon = new FakeDaemon();
     const streams = daemon.streams();
@@ -255,7 +255,7 @@ test("a repeated prompt whose events are gone has its end from what the daemon r
   }
 });
 
-test("a stream that ends by itself ends the listening if the session is closed, and is opened again if not", async () => {
+test("a stream that ends is reopened unless the session is closed", async () => {
   const daemon = new FakeDaemon();
   const streams = daemon.streams();
   const client = await daemon.connect();
@@ -270,7 +270,7 @@ test("a stream that ends by itself ends the listening if the session is closed, 
   client.close();
 });
 
-test("a daemon that is away for too long is told; a page waits for ever", async () => {
+test("a daemon that is away for too long is reported; a page waits forever", async () => {
   for (const reconnectMs of [60_000, Number.POSITIVE_INFINITY]) {
     const daemon = new FakeDaemon();
     daemon.on("POST /session/s/prompt", () => answer({ promptId: "p", lastEventId: 0, eventEpoch: "e" }, 202));
@@ -289,7 +289,7 @@ test("a daemon that is away for too long is told; a page waits for ever", async 
   }
 });
 
-test("what will not pass is thrown at once", async () => {
+test("permanent errors are thrown immediately", async () => {
   const daemon = new FakeDaemon();
   daemon.on("POST /session/s/prompt", () => answer({ promptId: "p", lastEventId: 0, eventEpoch: "e" }, 202));
   daemon.on(EVENTS, () => answer({ code: "unauthenticated", detail: "this credential is not valid" }, 401));
@@ -305,7 +305,7 @@ test("what will not pass is thrown at once", async () => {
   });
 });
 
-test("`reconnect` drops a connection that may be dead and ends a wait, and states are told", async () => {
+test("`reconnect` drops a possibly dead connection and ends a wait, and states are reported", async () => {
   const daemon = new FakeDaemon();
   const streams = daemon.streams();
   const states: Connection[] = [];
@@ -330,7 +330,7 @@ test("`reconnect` drops a connection that may be dead and ends a wait, and state
   client.close();
 });
 
-test("many sessions come on one connection, and the daemon's cursor is sent back as it was", async () => {
+test("many sessions share one connection, and the daemon's cursor is sent back unchanged", async () => {
   const daemon = new FakeDaemon();
   const streams = daemon.streams("GET /events");
   const client = await daemon.connect();

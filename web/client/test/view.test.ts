@@ -58,7 +58,7 @@ const textOf = (item: Item | undefined): string =>
   ((item as Message).content ?? []).map((each) => (each.type === "text" ? each.text : `<${each.type}>`)).join("|");
 const calls = (view: SessionView): ToolCall[] => view.items.filter((each) => each.item === "tool_call");
 
-test("text in pieces is one block of one message; a prompt is there once, and its echo adds nothing", () => {
+test("text chunks form one block of one message; the echo of a prompt adds nothing", () => {
   const log = new Log();
   const view = folded(
     log.agent(1),
@@ -73,7 +73,7 @@ test("text in pieces is one block of one message; a prompt is there once, and it
   assert.equal((view.items[0] as Message).author, "ann");
 });
 
-test("an event that is not newer than the page changes nothing, and one that is left out throws", () => {
+test("an event that is not newer than the page changes nothing, and a missing one throws", () => {
   const log = new Log();
   const events = [log.agent(1), ...log.turn(), log.text("word")];
   const view = folded(events, events, events);
@@ -83,7 +83,7 @@ test("an event that is not newer than the page changes nothing, and one that is 
   assert.equal(view.lastEventId, 5);
 });
 
-test("an item that changes is another object, the one before stays as it was, and the change is told once", () => {
+test("a changed item is a new object, the old one is unchanged, and the change is reported once", () => {
   const log = new Log();
   const view = folded(log.agent(1), log.turn(), log.text("one"));
   assert.deepEqual(view.drain(), [0, 1]);
@@ -97,7 +97,7 @@ test("an item that changes is another object, the one before stays as it was, an
   assert.deepEqual(view.drain(), []);
 });
 
-test("null clears what a v2 agent says of a tool call, and is nothing from a v1 agent", () => {
+test("null clears members of a v2 agent's tool call, and counts as absent for a v1 agent", () => {
   const titles = [1, 2].map((version) => {
     const log = new Log();
     const said = { toolCallId: "t", title: "Look", rawInput: { a: 1 } };
@@ -112,7 +112,7 @@ test("null clears what a v2 agent says of a tool call, and is nothing from a v1 
   ]);
 });
 
-test("ids of a life that is over are not found; a v2 agent that comes back goes on with its own", () => {
+test("ids of an earlier incarnation are not found; a v2 agent that resumes keeps its ids", () => {
   for (const [version, how, count] of [
     [1, "load", 2],
     [2, "resume", 1],
@@ -126,7 +126,7 @@ test("ids of a life that is over are not found; a v2 agent that comes back goes 
   }
 });
 
-test("late words do not change what a turn said", () => {
+test("late chunks do not change the text of a turn", () => {
   const log = new Log();
   const view = folded(log.agent(1), log.turn(), log.text("in time", { messageId: "m" }), log.end());
   view.apply(log.text(", too late", { messageId: "m" }, { after: "p" }, null));
@@ -138,7 +138,7 @@ test("late words do not change what a turn said", () => {
   assert.equal(view.turns.get("p")?.place.answer, 1);
 });
 
-test("a turn is ended by its own event alone, and an ended one takes nothing more", () => {
+test("a turn ends by its own event only, and an ended turn ignores further events", () => {
   const log = new Log();
   const view = folded(log.agent(2), log.turn(), log.says("state_update", { state: "idle" }), log.says("turn_complete", {}));
   assert.deepEqual([view.state, view.activePromptId], ["running", "p"]);
@@ -176,7 +176,7 @@ test("a call that its turn left unfinished is marked, unless its agent lists it 
   assert.equal(view.background, undefined);
 });
 
-test("words inside of a tool call are messages apart, and what is not understood is kept", () => {
+test("messages inside a tool call are separate, and unknown updates are stored", () => {
   const log = new Log();
   const inside = { _meta: { claude: { parentToolUseId: "t" } } };
   const view = folded(log.agent(1), log.turn(), log.text("own"), log.text("nested", inside), log.text("own"));
@@ -189,7 +189,7 @@ test("words inside of a tool call are messages apart, and what is not understood
   );
 });
 
-test("the output of a terminal is bytes that grow, and what was read of it stays as it was", () => {
+test("the output of a terminal grows, and parts that were read stay unchanged", () => {
   const log = new Log();
   const chunk = (data: string) => log.says("terminal_output_chunk", { terminalId: "x", data });
   const view = folded(log.agent(2), log.turn(), chunk("YQ=="));
@@ -202,7 +202,7 @@ test("the output of a terminal is bytes that grow, and what was read of it stays
   assert.equal(new TextDecoder().decode(view.terminals.get("x")?.output), "b");
 });
 
-test("what waits: open permission requests, who answered them, and the queue in its order", () => {
+test("open permission requests, their answers, and the queue in order", () => {
   const log = new Log();
   const add = (promptId: string, position: number) => [
     log.event("prompt_accepted", { promptId, afterOffset: 0 }),
@@ -220,7 +220,7 @@ test("what waits: open permission requests, who answered them, and the queue in 
   assert.deepEqual([view.permissions, view.answered.get("r")?.author], [[], "bob"]);
 });
 
-test("a child is shown where it was announced, and what it says is its own", () => {
+test("a child is shown where it was announced, with a separate conversation", () => {
   const log = new Log();
   const names = { c: "s.1" };
   const view = folded(
@@ -250,7 +250,7 @@ function page(lastEventId: number, first: number, items: Item[], more: Partial<T
 const more = (log: Log, toolCallId: string) =>
   log.says("tool_call_content_chunk", { toolCallId, content: { type: "x" } }, {}, null);
 
-test("what is told of an unfinished call before the page adds no second one, and is in the page before", () => {
+test("updates of an unfinished call before the page add no second call, and appear in the older page", () => {
   const log = new Log(10);
   const view = new SessionView(page(10, 1, [call("new", 9)], { earlier: { toolCalls: ["old"] } }));
   view.apply(more(log, "old"));
@@ -262,7 +262,7 @@ test("what is told of an unfinished call before the page adds no second one, and
   assert.deepEqual([...view.drain()].sort(), [0]);
 });
 
-test("an older page that is ahead of the events has them already; one that is behind gets those it lacks", () => {
+test("an older page may be ahead of the events or behind them", () => {
   for (const [asOf, held] of [
     [12, 2],
     [11, 1],
@@ -279,7 +279,7 @@ test("an older page that is ahead of the events has them already; one that is be
   }
 });
 
-test("a page that does not fit, or is older than what is remembered, is not taken", () => {
+test("a page that does not fit or is too old is rejected", () => {
   const view = new SessionView(page(10, 5, [call("new", 9)]));
   assert.equal(view.prepend(page(10, 0, [call("odd", 1)])), false);
   assert.equal(view.prepend(page(9, 4, [call("old", 1)])), false);
@@ -288,7 +288,7 @@ test("a page that does not fit, or is older than what is remembered, is not take
   assert.equal(view.items.length, 2);
 });
 
-test("a hundred thousand pieces onto one message of a megabyte are folded in a moment", () => {
+test("a hundred thousand chunks of a megabyte message are folded quickly", () => {
   const log = new Log();
   const view = folded(log.agent(1), log.turn(), log.text("x".repeat(1 << 20)));
   const events = Array.from({ length: 100_000 }, () => log.text("word "));

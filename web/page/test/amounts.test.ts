@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { costInWords, durationInWords, tokensInWords } from "../src/content/amounts.js";
 
-test("durations have the unit that fits", () => {
+test("durations have a fitting unit", () => {
   assert.deepEqual([0, 999, 1000, 59_940, 59_960, 61_200, 3_600_000].map(durationInWords), [
     "0 ms",
     "999 ms",

@@ -11,7 +11,7 @@ function written(output: string): string[] {
   );
 }
 
-test("colours and weights become classes, over lines too", () => {
+test("colours and weights become classes, across lines", () => {
   assert.deepEqual(written("\x1b[1;31mbad\x1b[0m ok\n\x1b[92mgreen\nstill\x1b[39m plain\n"), [
     "<ansi-red ansi-bold>bad</> ok",
     "<ansi-bright-green>green</>",
@@ -27,7 +27,7 @@ test("colours of larger palettes become the nearest of sixteen", () => {
   assert.deepEqual(written("\x1b[48;2;250;250;250mx\x1b[0m"), ["<ansi-on-bright-white>x</>"]);
 });
 
-test("a carriage return writes over the line", () => {
+test("a carriage return overwrites the line", () => {
   assert.deepEqual(written("10%\r50%\r100%\ndone\r\n"), ["100%", "done"]);
   assert.deepEqual(written("a long line\rshort\n"), ["shortg line"]);
   assert.deepEqual(written("a long line\r\x1b[Kshort\n"), ["short"]);
@@ -36,7 +36,7 @@ test("a carriage return writes over the line", () => {
   assert.deepEqual(written("\x1b[31mred\x1b[0m\rX"), ["X<ansi-red>ed</>"]);
 });
 
-test("what would steer a terminal is left out", () => {
+test("control sequences are dropped", () => {
   assert.deepEqual(
     written("a\x1b[2J\x1b[H\x1b]0;title\x07b\x1b]8;;http://x\x1b\\c\x1b(B\x07\x00d\x1b[?25le\x1bMf"),
     ["abcdef"],
@@ -46,7 +46,7 @@ test("what would steer a terminal is left out", () => {
   assert.deepEqual(written("<b>&amp;"), ["<b>&amp;"]);
 });
 
-test("the end of an output is found with the number of lines before it", () => {
+test("the last lines of an output come with the number of lines before them", () => {
   assert.deepEqual(lastLines("a\nb\nc\nd\n", 2), { text: "c\nd\n", before: 2 });
   assert.deepEqual(lastLines("a\nb\nc\nd", 2), { text: "c\nd", before: 2 });
   assert.deepEqual(lastLines("a\nb\n", 5), { text: "a\nb\n", before: 0 });
@@ -55,7 +55,7 @@ test("the end of an output is found with the number of lines before it", () => {
   assert.deepEqual(["", "a", "a\n", "a\nb"].map(lineCount), [0, 1, 1, 2]);
 });
 
-test("base64 that is none is no output", () => {
+test("invalid base64 is an empty output", () => {
   assert.deepEqual([...bytesOf("aGk=")], [104, 105]);
   assert.equal(bytesOf("?").length, 0);
 });

@@ -18,7 +18,7 @@ function request(more: Partial<PermissionMembers> = {}): PermissionMembers {
   return { requestId: "r", method: "session/request_permission", params: {}, options: OPTIONS, ...more };
 }
 
-test("a request of v1 is about its tool call, with what was told of it before", () => {
+test("a v1 request is about its tool call, as reported before", () => {
   const before = {
     item: "tool_call",
     at: 1,
@@ -31,7 +31,7 @@ test("a request of v1 is about its tool call, with what was told of it before", 
   assert.deepEqual([asked.title, asked.kind, asked.command, asked.folder], ["Run it", "execute", "ls", "/w"]);
 });
 
-test("a request of v2 has a title of its own, and a command or a tool call", () => {
+test("a v2 request has a title, and a command or a tool call", () => {
   const command = askedOf(
     request({ title: "Run?", description: "Why", subject: { type: "command", command: "rm x", cwd: "/w" } }),
   );
@@ -50,7 +50,7 @@ test("a request of v2 has a title of its own, and a command or a tool call", () 
   assert.equal(call.kind, "edit");
 });
 
-test("what is only in the params is found there", () => {
+test("members that are only in the params are found there", () => {
   const params = {
     toolCall: { toolCallId: "1", title: "Edit", locations: [{ path: "/a", line: 2 }] },
     options: OPTIONS,
@@ -72,7 +72,7 @@ test("options that allow come first", () => {
   ]);
 });
 
-test("how it ended is told in words", () => {
+test("the outcome of a request in words", () => {
   const answer = { outcome: { outcome: "selected", optionId: "yes" } };
   assert.equal(
     outcomeInWords(request(), { end: "answered", here: false, by: "jon", answer }),

@@ -46,7 +46,7 @@ function dice(seed: number): () => number {
   };
 }
 
-test("a text in pieces of any size gives the same HTML as at once", () => {
+test("a text in chunks of any size gives the same HTML as the whole text", () => {
   const random = dice(7);
   const joined = TEXTS.map((_, index) => TEXTS[index]! + "\n\n" + TEXTS[(index * 7 + 3) % TEXTS.length]!);
   for (const text of [...TEXTS, ...joined]) {
@@ -65,7 +65,7 @@ test("a text in pieces of any size gives the same HTML as at once", () => {
   }
 });
 
-test("random lines of markup in random pieces too", () => {
+test("random lines of markup in random chunks give the same HTML as the whole text", () => {
   const lines = [
     "a",
     "- x",
@@ -110,13 +110,13 @@ test("random lines of markup in random pieces too", () => {
   }
 });
 
-test("the HTML is the one that marked gives for all of it", () => {
+test("the HTML equals marked's HTML of the whole text", () => {
   for (const text of TEXTS.filter((each) => !each.startsWith("[q]"))) {
     assert.equal(htmlOf(text), Parser.parse(new Lexer().lex(text)));
   }
 });
 
-test("a tag that is not known is words, and to somebody who types every tag is", () => {
+test("unknown tags are shown as text, and in users' messages all tags are", () => {
   assert.equal(htmlOf("run it with <file> now"), "<p>run it with &lt;file&gt; now</p>\n");
   assert.equal(htmlOf("<script>\nx\n</script>"), "<p>&lt;script&gt;\nx\n&lt;/script&gt;</p>\n");
   assert.equal(htmlOf("a <b>c</b>"), "<p>a <b>c</b></p>\n");
@@ -127,7 +127,7 @@ test("a tag that is not known is words, and to somebody who types every tag is",
   );
 });
 
-test("a settled block is not made again", () => {
+test("a settled block is not parsed again", () => {
   const blocks = new Blocks();
   const text = "First.\n\nSecond.\n\n```js\nx\n```\n\nThird and";
   const before = blocks.update(text, false);
@@ -139,7 +139,7 @@ test("a settled block is not made again", () => {
   assert.equal(after.settled, 4);
 });
 
-test("another text begins anew", () => {
+test("another text starts from scratch", () => {
   const blocks = new Blocks();
   blocks.update("One.\n\nTwo.\n\nThree.", false);
   const change = blocks.update("Other.\n\nwords.", true);
@@ -150,7 +150,7 @@ test("another text begins anew", () => {
   );
 });
 
-test("half-written markup at the end is closed while more comes", () => {
+test("half-written markup at the end is closed while the text grows", () => {
   const open = (text: string): string => new Blocks().update(text, false).blocks.at(-1)!.html;
   assert.equal(open("some **bold"), "<p>some <strong>bold</strong></p>\n");
   assert.equal(open("a `code"), "<p>a <code>code</code></p>\n");
@@ -158,7 +158,7 @@ test("half-written markup at the end is closed while more comes", () => {
   assert.equal(new Blocks().update("some **bold", true).blocks[0]!.html, "<p>some **bold</p>\n");
 });
 
-test("a fence is known as code with its language, whether closed or not", () => {
+test("an open or closed fence is code with its language", () => {
   const blocks = new Blocks();
   assert.deepEqual(blocks.update("```ts title=x\nlet a", false).blocks[0]!.code, { text: "let a", language: "ts" });
   assert.deepEqual(blocks.update("```ts title=x\nlet a;\n```\n", true).blocks[0]!.code, {
@@ -180,7 +180,7 @@ test("streaming a long message costs only its tail", () => {
   assert.ok(most <= 4, `${most} blocks were made in one update`);
 });
 
-test("where a browser cannot make HTML harmless, tags are words, and nothing needs to be made harmless", () => {
+test("without a sanitizer tags are shown as text", () => {
   const text = "a <b onclick=x()>b</b>\n\n<script>alert(1)</script>\n\n- <i>c</i>\n\n| <u>d</u> |\n| --- |\n| <br> |\n\n`<i>` **e**";
   const { blocks } = new Blocks([]).update(text, true);
   const html = blocks.map((each) => each.html).join("");

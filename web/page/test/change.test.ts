@@ -34,7 +34,7 @@ test("texts are compared line by line", () => {
   assert.deepEqual([change.added, change.removed, change.operation], [2, 1, "modify"]);
 });
 
-test("without an old text the file is new, and an empty one is no line", () => {
+test("without an old text the file is new, and an empty text has no lines", () => {
   const change = changeOfTexts("/a", undefined, "x\ny");
   assert.equal(change.operation, "add");
   assert.deepEqual(written(change.lines), [",1+x", ",2+y"]);
@@ -42,14 +42,14 @@ test("without an old text the file is new, and an empty one is no line", () => {
   assert.deepEqual(written(changeOfTexts("/a", "x\n", "").lines), ["1,-x"]);
 });
 
-test("texts that have nothing in common are replaced, quickly, however long", () => {
+test("long texts without a common line are replaced quickly", () => {
   const old = Array.from({ length: 9000 }, (_, index) => `a${index}`).join("\n");
   const next = Array.from({ length: 9000 }, (_, index) => `b${index}`).join("\n");
   const change = changeOfTexts("/a", old, next);
   assert.deepEqual([change.added, change.removed], [9000, 9000]);
 });
 
-test("the lines of both sides are the texts again", () => {
+test("the lines of both sides add up to the texts", () => {
   let seed = 3;
   const random = (): number => (seed = (seed * 16807) % 2147483647) / 2147483647;
   for (let round = 0; round < 200; round++) {
@@ -72,7 +72,7 @@ test("the lines of both sides are the texts again", () => {
   }
 });
 
-test("the edits are the fewest there are", () => {
+test("the number of edits is minimal", () => {
   let seed = 5;
   const random = (): number => (seed = (seed * 16807) % 2147483647) / 2147483647;
   /** The length of the longest list that both have in them, the slow way. */
@@ -156,7 +156,7 @@ test("a patch of several files is read: changed, new, deleted, renamed, binary",
   assert.deepEqual(written(changes[2]!.lines), ["1,-gone"]);
 });
 
-test("a removed line that looks like a header is a line", () => {
+test("a removed line that looks like a header stays a line", () => {
   const [change] = changesOfPatch("--- a/q.sql\n+++ b/q.sql\n@@ -1,2 +1 @@\n--- comment\n x\n");
   assert.deepEqual(written(change!.lines), ["1,--- comment", "2,1 x"]);
   assert.equal(change!.path, "q.sql");
@@ -170,7 +170,7 @@ test("quoted paths are read", () => {
   assert.equal(change!.operation, "add");
 });
 
-test("the changes of v2 decide; a patch only says what they are", () => {
+test("the list of changes of v2 decides; the patch has their lines", () => {
   const changes = [
     { operation: "modify", path: "/a" },
     { operation: "move", oldPath: "/b", path: "/c" },
@@ -207,7 +207,7 @@ test("unchanged lines far from a change are folded", () => {
   assert.deepEqual(written(folded(changeOfTexts("/a", "a\nb\n", "a\nc\n").lines)), ["1,1 a", "2,-b", ",2+c"]);
 });
 
-test("side by side, what was removed is opposite of what was added", () => {
+test("side by side, removed lines are opposite added lines", () => {
   const pairs = sideBySide(changeOfTexts("/a", "a\nb\nc\nd\n", "a\nB\nd\n").lines);
   assert.deepEqual(
     pairs.map((each) => (each.kind === "pair" ? [each.old?.text, each.new?.text] : each.kind)),

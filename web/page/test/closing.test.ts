@@ -57,7 +57,7 @@ for (const [text, wanted] of CASES) {
   test(`${JSON.stringify(text)} is shown as ${JSON.stringify(wanted)}`, () => assert.equal(closed(text), wanted));
 }
 
-test("no mark is seen at any moment while a paragraph of markup is written", () => {
+test("no markup character is visible at any moment while a paragraph is streamed", () => {
   const text =
     "Some **bold words**, `code()` and *emphasis with **more** in it*, ~~gone~~, a [link](http://example.test/a_b) too.";
   for (let end = 1; end <= text.length; end++) {

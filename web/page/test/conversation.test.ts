@@ -11,7 +11,7 @@ import { endOf } from "../src/conversation/turn_end.js";
 
 const NOTHING = { image: false, audio: false, embeddedContext: false };
 
-test("what an agent takes is read in the words of both versions of ACP", () => {
+test("accepted content is read from the capabilities of both versions of ACP", () => {
   const all = { image: true, audio: false, embeddedContext: true };
   assert.deepEqual(takesOf({ promptCapabilities: { image: true, audio: false, embeddedContext: true } }), all);
   assert.deepEqual(takesOf({ session: { prompt: { image: {}, embeddedContext: {} } } }), all);
@@ -19,7 +19,7 @@ test("what an agent takes is read in the words of both versions of ACP", () => {
   assert.deepEqual(takesOf({ promptCapabilities: { image: false } }), NOTHING);
 });
 
-test("a picture goes as an image to an agent that takes images, and is refused with the reason by another", async () => {
+test("an image is attached if the agent accepts images, and rejected with a reason otherwise", async () => {
   const file = new File([new Uint8Array([1, 2, 3])], "cat.png", { type: "image/png" });
   const made = await attach(file, { ...NOTHING, image: true });
   assert.ok("block" in made);
@@ -27,7 +27,7 @@ test("a picture goes as an image to an agent that takes images, and is refused w
   assert.deepEqual(await attach(file, NOTHING), { name: "cat.png", why: "This agent does not accept images." });
 });
 
-test("a text goes as a resource, or as plain text to an agent that takes nothing else", async () => {
+test("a text is attached as a resource, or as plain text if the agent accepts nothing else", async () => {
   const file = new File(["a\n```\nb\n"], "notes.md", { type: "text/markdown" });
   const resource = await attach(file, { ...NOTHING, embeddedContext: true });
   assert.ok("block" in resource);
@@ -40,14 +40,14 @@ test("a text goes as a resource, or as plain text to an agent that takes nothing
   assert.deepEqual(plain.block, { type: "text", text: "notes.md:\n````\na\n```\nb\n````" });
 });
 
-test("what is neither text nor a picture is refused", async () => {
+test("a file that is neither text nor an image is rejected", async () => {
   const file = new File([new Uint8Array([0, 255, 1])], "a.bin");
   assert.deepEqual(await attach(file, NOTHING), { name: "a.bin", why: "The file is neither text nor an image." });
   assert.equal(textOf(new Uint8Array([0xc3, 0x28])), undefined);
   assert.equal(textOf(new TextEncoder().encode("grün")), "grün");
 });
 
-test("bytes are told in base64, however many they are", () => {
+test("any number of bytes is encoded as base64", () => {
   const bytes = Uint8Array.from({ length: 100_000 }, (_, at) => at % 251);
   assert.equal(base64(bytes), Buffer.from(bytes).toString("base64"));
 });
@@ -57,7 +57,7 @@ test("a fence is longer than any in the text", () => {
   assert.equal(fenced("a", "`````"), "a:\n``````\n`````\n``````");
 });
 
-test("comments on lines become a part of the prompt, with their places", () => {
+test("comments on lines become part of the prompt, with their locations", () => {
   const comment = { path: "/p/a.py", line: 7, side: "new", text: "  x = 1", comment: "why 1?" } as const;
   assert.equal(promptOf("Mend this.", []), "Mend this.");
   assert.equal(promptOf(" ", [comment]), "A comment on the change:\n\n/p/a.py:7\n> x = 1\nwhy 1?");
@@ -67,7 +67,7 @@ test("comments on lines become a part of the prompt, with their places", () => {
   );
 });
 
-test("commands that begin with what was typed come before those that contain it, and none behind a space", () => {
+test("commands with the typed prefix come before others that contain it, and none after a space", () => {
   const commands = ["demo", "compact", "mode"].map((name) => ({ name, description: "" }));
   const names = (text: string) => fitting(text, commands).map((each) => each.name);
   assert.deepEqual(names("/"), ["demo", "compact", "mode"]);
@@ -79,7 +79,7 @@ test("commands that begin with what was typed come before those that contain it,
   assert.equal(chosen({ name: "help", description: "" }), "/help");
 });
 
-test("options, modes and models are offered once each, in the words of both versions", () => {
+test("options, modes and models are offered once each, in both versions", () => {
   const options = [
     { id: "m", type: "select", name: "Mode", category: "mode", currentValue: "ask", options: [{ value: "ask", name: "Ask" }] },
     { configId: "fast", type: "boolean", name: "Fast", currentValue: true },
@@ -96,7 +96,7 @@ test("options, modes and models are offered once each, in the words of both vers
   assert.deepEqual(choicesOf({}), []);
 });
 
-test("the end of a turn is told in words", () => {
+test("the end of a turn in words", () => {
   const turn = { promptId: "p" };
   assert.equal(endOf({ ...turn, outcome: { stopReason: "end_turn" } }), "Done");
   assert.equal(endOf({ ...turn, cancelledBy: "ann", outcome: { stopReason: "cancelled", ending: "cancelled" } }), "Cancelled by ann");

@@ -70,7 +70,7 @@ class Tab {
   }
 }
 
-test("T1: a tab hears every event after `begun`, less the chunks of sessions that it does not show", async () => {
+test("T1: a tab gets every event after `begun`, except chunks of sessions that it does not show", async () => {
   const daemon = new Daemon();
   const reader = new FeedReader(daemon.reach);
   const first = new Tab(reader);
@@ -85,7 +85,7 @@ test("T1: a tab hears every event after `begun`, less the chunks of sessions tha
   assert.equal(daemon.connections, 1);
 });
 
-test("T2: after `wanted` it hears the chunks of what it named, and no others", async () => {
+test("T2: after `wanted` a tab gets the chunks of the named sessions only", async () => {
   const daemon = new Daemon();
   const tab = new Tab(new FeedReader(daemon.reach));
   await daemon.say("0");
@@ -98,7 +98,7 @@ test("T2: after `wanted` it hears the chunks of what it named, and no others", a
   assert.deepEqual(tab.ids, [1]);
 });
 
-test("T3: a tab that was frozen is told `begun` again, and hears nothing between", async () => {
+test("T3: a frozen tab gets `begun` again, and no events from before it", async () => {
   const daemon = new Daemon();
   const reader = new FeedReader(daemon.reach);
   const tab = new Tab(reader);
@@ -112,7 +112,7 @@ test("T3: a tab that was frozen is told `begun` again, and hears nothing between
   assert.deepEqual([tab.ids, other.ids], [[2], [1, 2]]);
 });
 
-test("a stream that fails is opened again behind the last event that was heard", async (context) => {
+test("a failed stream is reopened after the last event", async (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
   const daemon = new Daemon();
   const tab = new Tab(new FeedReader(daemon.reach));
@@ -124,7 +124,7 @@ test("a stream that fails is opened again behind the last event that was heard",
   assert.deepEqual(daemon.places, [undefined, "5"]);
 });
 
-test("a login that is over is told, and the next tab begins anew", async () => {
+test("the end of a login is reported, and the next tab starts from scratch", async () => {
   const daemon = new Daemon();
   const reader = new FeedReader(daemon.reach);
   const tab = new Tab(reader);
@@ -138,7 +138,7 @@ test("a login that is over is told, and the next tab begins anew", async () => {
   assert.equal(next.words.at(-1), "begun");
 });
 
-test("a tab that is looked at again wakes the stream", async () => {
+test("a tab that becomes visible wakes the stream", async () => {
   const daemon = new Daemon();
   const tab = new Tab(new FeedReader(daemon.reach));
   await daemon.isRead();

@@ -54,7 +54,7 @@ test("fields are read with their choices, defaults and bounds", () => {
   assert.equal(odd!.type, "other");
 });
 
-test("other modes are known, and what is no mode is not shown as one", () => {
+test("other modes are recognized, and an unknown mode is reported as such", () => {
   assert.deepEqual(readElicitation({ mode: "url", message: "m", url: "https://a.test:8/x" }), {
     mode: "url",
     message: "m",
@@ -86,7 +86,7 @@ test("text is checked for length, pattern and format", () => {
   assert.equal(problem({ type: "string", format: "a new one" }, "x"), undefined);
 });
 
-test("numbers are checked for what they are and their bounds", () => {
+test("numbers are checked for their type and bounds", () => {
   assert.match(problem({ type: "number" }, "x")!, /a number/);
   assert.match(problem({ type: "number" }, " ")!, /a number/);
   assert.match(problem({ type: "integer" }, "1.5")!, /whole/);
@@ -106,12 +106,12 @@ test("choices are checked, one or several", () => {
   assert.match(problem(several, [], true)!, /at least 2/);
 });
 
-test("a field of an unknown type keeps a form from being sent only if it is required", () => {
+test("a field of an unknown type blocks a form only if it is required", () => {
   assert.equal(problem({ type: "object" }, ""), undefined);
   assert.match(problem({ type: "object" }, "", true)!, /cannot be filled in/);
 });
 
-test("what is sent has the types of the schema, without what was left empty", () => {
+test("the content has the types of the schema, without empty fields", () => {
   const fields = fieldsOf(
     {
       s: { type: "string" },

@@ -35,27 +35,27 @@ const ended = (more: object = {}) => event("turn_complete", { promptId: "p1", st
 
 // -- finding -------------------------------------------------------------------------------------------------
 
-test("letters are found in their order only", () => {
+test("letters match in order only", () => {
   assert.ok(fuzzyMatch("nse", "New session"));
   assert.equal(fuzzyMatch("esn", "New"), undefined);
   assert.equal(fuzzyMatch("xyz", "New session"), undefined);
 });
 
-test("the starts of words are meant before letters inside of them", () => {
+test("starts of words match before letters inside words", () => {
   assert.equal(best("ns", "Answers", "New session"), "New session");
   assert.equal(best("th", "Fix the path", "Theme: dark"), "Theme: dark");
 });
 
-test("each word of a query is found by itself, in any order", () => {
+test("the words of a query match in any order", () => {
   assert.ok(fuzzyMatch("session new", "New session"));
   assert.equal(fuzzyMatch("session old", "New session"), undefined);
 });
 
-test("of two that match alike the shorter one comes first", () => {
+test("of two equal matches the shorter one comes first", () => {
   assert.equal(best("inbox", "Go to inbox of everything", "Go to inbox"), "Go to inbox");
 });
 
-test("the places of the letters are told in order, each once", () => {
+test("the positions of the letters are returned in order, each once", () => {
   assert.deepEqual(fuzzyMatch("ses new", "New session")?.places, [0, 1, 2, 4, 5, 6]);
   assert.deepEqual(fuzzyMatch("", "New session")?.places, []);
 });
@@ -79,14 +79,14 @@ test("no two shortcuts have the same keys or the same action, and each has words
   for (const each of SHORTCUTS) assert.ok(each.words, each.keys);
 });
 
-test("every shortcut is written as its keys are read", () => {
+test("every shortcut is in the notation of key events", () => {
   for (const each of SHORTCUTS) {
     const key = each.keys.replace(/^mod\+/, "");
     assert.equal(keysOf(pressed(key, { ctrlKey: each.keys.startsWith("mod+") })), each.keys);
   }
 });
 
-test("a key does nothing while somebody types, but with Ctrl or Cmd it does", () => {
+test("single keys are ignored in fields; keys with Ctrl or Cmd are not", () => {
   assert.equal(shortcutOf(pressed("n"), "page", true)?.action, "new_session");
   assert.equal(shortcutOf(pressed("n"), "field", true), undefined);
   assert.equal(shortcutOf(pressed("n"), "dialog", true), undefined);
@@ -94,17 +94,17 @@ test("a key does nothing while somebody types, but with Ctrl or Cmd it does", ()
   assert.equal(shortcutOf(pressed("k", { ctrlKey: true, isComposing: true }), "field", true), undefined);
 });
 
-test("keys without Ctrl can be turned off, and the others stay", () => {
+test("single-key shortcuts can be turned off, and the others stay", () => {
   assert.equal(shortcutOf(pressed("j"), "page", false), undefined);
   assert.equal(shortcutOf(pressed("k", { ctrlKey: true }), "page", false)?.action, "palette");
 });
 
-test("Ctrl with a key that means something alone means nothing", () => {
+test("Ctrl with the key of a single-key shortcut does nothing", () => {
   assert.equal(shortcutOf(pressed("n", { ctrlKey: true }), "page", true), undefined);
   assert.equal(shortcutOf(pressed("n", { altKey: true }), "page", true), undefined);
 });
 
-test("keys are told as they are called on the machine", () => {
+test("keys are named as on the user's system", () => {
   assert.equal(keysInWords("mod+k", false), "Ctrl K");
   assert.equal(keysInWords("mod+k", true), "⌘ K");
   assert.equal(keysInWords("?", false), "?");
@@ -112,13 +112,13 @@ test("keys are told as they are called on the machine", () => {
 
 // -- notifications -------------------------------------------------------------------------------------------
 
-test("a turn that ended and a question that waits are told", () => {
+test("a finished turn and an open request raise notifications", () => {
   const { raised } = notesOf([asked("r1"), ended()], NOBODY);
   assert.deepEqual(raised.map((each) => each.about), ["asked", "ended"]);
   assert.equal(raised[0]?.text, "Run it");
 });
 
-test("a notification allows only a command that it shows whole", () => {
+test("a notification offers to allow only a command that it shows completely", () => {
   const options = [
     { optionId: "yes", name: "Allow", kind: "allow_once" },
     { optionId: "no", name: "Reject", kind: "reject_once" },
@@ -135,26 +135,26 @@ test("a notification allows only a command that it shows whole", () => {
   assert.deepEqual(notesOf([asked("r1")], NOBODY).raised[0]?.options, [], "no command, and nothing that rejects");
 });
 
-test("a session that somebody looks at raises nothing, and others do", () => {
+test("a visible session raises no notification, others do", () => {
   const { raised } = notesOf([asked("r1"), asked("r2", "s2"), ended()], new Set(["s1"]));
   assert.deepEqual(raised.map((each) => each.sessionId), ["s2"]);
 });
 
-test("a question that was answered already is not told, and one that is shown is closed", () => {
+test("an answered request raises no notification, and closes a shown one", () => {
   const resolved = event("permission_resolved", { requestId: "r1", end: "answered", answer: {} });
   const { raised, over } = notesOf([asked("r1"), resolved], NOBODY);
   assert.deepEqual(raised, []);
   assert.deepEqual(over, notesOf([asked("r1")], NOBODY).raised.map((each) => each.tag));
 });
 
-test("the end of a turn that somebody stopped, or that was never one of its own, is not told", () => {
+test("a turn that a user ended raises no notification", () => {
   for (const ending of ["cancelled", "removed", "joined", "settled"]) {
     assert.deepEqual(notesOf([ended({ ending })], NOBODY).raised, []);
   }
   assert.deepEqual(notesOf([ended({ stopReason: "cancelled" })], NOBODY).raised, []);
 });
 
-test("a turn that failed says why", () => {
+test("a failed turn has its reason", () => {
   const failed = event("turn_error", { promptId: "p1", code: "agent_exited", message: "the agent ended" });
   const [note] = notesOf([failed], NOBODY).raised;
   assert.equal(note?.about, "failed");
@@ -166,12 +166,12 @@ test("silence and chunks raise nothing", () => {
   assert.deepEqual(notesOf([chunk, event("state_changed", { promptId: "p1", state: "running" })], NOBODY), { raised: [], over: [] });
 });
 
-test("the same thing has the same tag in every tab", () => {
+test("notifications about the same thing have the same tag in every tab", () => {
   assert.equal(notesOf([ended()], NOBODY).raised[0]?.tag, notesOf([ended()], NOBODY).raised[0]?.tag);
   assert.notEqual(notesOf([asked("r1")], NOBODY).raised[0]?.tag, notesOf([asked("r2")], NOBODY).raised[0]?.tag);
 });
 
-test("a notification has the first answer, and the first that refuses", () => {
+test("a notification has the first option, and the first that rejects", () => {
   const option = (optionId: string, kind: string) => ({ optionId, kind, name: optionId });
   const all = [option("once", "allow_once"), option("always", "allow_always"), option("no", "reject_once")];
   assert.deepEqual(twoOptions(all).map((each) => each.optionId), ["once", "no"]);
@@ -181,7 +181,7 @@ test("a notification has the first answer, and the first that refuses", () => {
 
 // -- time ----------------------------------------------------------------------------------------------------
 
-test("how long ago something was takes a few characters", () => {
+test("relative times are short", () => {
   const now = Date.parse("2026-11-17T12:00:00Z");
   const before = (minutes: number) => ago(now - minutes * 60_000, now);
   assert.equal(before(0.5), "now");

@@ -23,7 +23,7 @@ test("code is escaped and has classes, never styles", () => {
   assert.equal(highlighted("x", "no-such-language"), undefined);
 });
 
-test("the language of a file is known by its name", () => {
+test("the language of a file follows from its name", () => {
   const known = (path: string): boolean => highlighted("x", languageOfPath(path)) !== undefined;
   assert.deepEqual(["/a/b.ts", "C:\\x\\y.PY", "Makefile", "x.toml", "k.yml", "m.hpp"].map(known), Array(6).fill(true));
   assert.deepEqual(["a.tar.gz", ".bashrc", "none", ""].map(known), Array(4).fill(false));

@@ -17,7 +17,7 @@ function bars(of: Lanes, lane: LaneName): [string, number, number, Bar["end"]][]
   return of.lanes[lane].map((each) => [each.name, since(each.from), since(each.to), each.end]);
 }
 
-test("a turn that waited, asked its model, used a tool and asked for permission is told apart", () => {
+test("queue, model, tool and permission times are separate lanes", () => {
   const made = new Made()
     .accepted(0)
     .started(100)
@@ -53,7 +53,7 @@ test("a turn that waited, asked its model, used a tool and asked for permission 
   );
 });
 
-test("a turn that runs goes on until now, and what has not ended is open", () => {
+test("a running turn extends to now, and unfinished bars are open", () => {
   const made = new Made().accepted(0).started(0).sent(0).says(10).tool(100, "t", "pending");
   const begin = made.events[0]!._meta!.serverTimestamp;
   const found = lanes(made, begin + 400);
@@ -64,7 +64,7 @@ test("a turn that runs goes on until now, and what has not ended is open", () =>
   assert.equal(lanes(made).totalMs, 100, "without a clock it goes as far as its events");
 });
 
-test("a turn that waits in the queue has only waited", () => {
+test("a queued turn has only queue time", () => {
   const made = new Made().accepted(0).add(0, "pending_prompt_added", { position: 0, text: "x" });
   const begin = made.events[0]!._meta!.serverTimestamp;
   const found = lanes(made, begin + 50);
@@ -73,7 +73,7 @@ test("a turn that waits in the queue has only waited", () => {
   assert.equal(found.firstUpdateMs, undefined);
 });
 
-test("a cancelled turn shows since when, and each harder means", () => {
+test("a cancelled turn shows the cancel and each escalation", () => {
   const made = new Made()
     .accepted(0)
     .started(0)
@@ -104,7 +104,7 @@ test("a turn that failed says why, and what failed in it is marked", () => {
   assert.deepEqual(bars(found, "tools"), [["t", 10, 20, "failed"]]);
 });
 
-test("a turn that the agent began was in no queue", () => {
+test("a turn that the agent started has no queue time", () => {
   const found = lanes(new Made().started(0, "agent").says(20).ends(100));
   assert.deepEqual(bars(found, "queue"), []);
   assert.deepEqual(bars(found, "model"), [["model", 0, 100, "done"]]);
@@ -112,7 +112,7 @@ test("a turn that the agent began was in no queue", () => {
   assert.equal(found.firstUpdateMs, 20);
 });
 
-test("tool calls that overlap are on levels of their own, and their time is counted once", () => {
+test("overlapping tool calls are on separate levels, and their time counts once", () => {
   const made = new Made()
     .accepted(0)
     .started(0)
@@ -140,12 +140,12 @@ test("tool calls that overlap are on levels of their own, and their time is coun
   ]);
 });
 
-test("a tool call without an end goes on to the end of its turn, and is open", () => {
+test("a tool call without an end extends to the end of its turn, and is open", () => {
   const found = lanes(new Made().accepted(0).started(0).sent(0).tool(10, "a", "in_progress").ends(60));
   assert.deepEqual(bars(found, "tools"), [["a", 10, 60, "open"]]);
 });
 
-test("what comes after the end of a turn is none of its time", () => {
+test("late updates do not extend a turn", () => {
   const made = new Made().accepted(0).started(0).sent(0).ends(50);
   const update = { sessionUpdate: "tool_call", toolCallId: "t", status: "pending" };
   made.add(500, "session_update", { update, after: made.turn }, { turn: undefined, late: true });
@@ -155,7 +155,7 @@ test("what comes after the end of a turn is none of its time", () => {
   assert.deepEqual(found.lanes.tools, []);
 });
 
-test("a prompt that went into another turn has joined it", () => {
+test("a prompt that was merged into another turn is shown as joined", () => {
   const made = new Made().accepted(0).add(30, "prompt_injected", { into: "p_0" }).add(90, "turn_complete", {
     stopReason: "end_turn",
     ending: "joined",
@@ -165,7 +165,7 @@ test("a prompt that went into another turn has joined it", () => {
   assert.deepEqual(bars(found, "model"), [["in the turn that it joined", 30, 90, "done"]]);
 });
 
-test("the tool calls of a child session are told from those of the session", () => {
+test("tool calls of a child session are distinct from those of the session", () => {
   const made = new Made().accepted(0).started(0).sent(0).tool(10, "t", "pending");
   made.update(20, { sessionUpdate: "tool_call", toolCallId: "t", status: "pending", title: "Look" }, { child: "s.1" });
   assert.deepEqual(
@@ -174,6 +174,6 @@ test("the tool calls of a child session are told from those of the session", () 
   );
 });
 
-test("no event of a turn, no lanes", () => {
+test("a turn without events has no lanes", () => {
   assert.equal(lanesOf(new Made().accepted(0).events, "p_other"), undefined);
 });

@@ -68,7 +68,7 @@ test("the newest part of a long log is loaded, and the rest has its place", asyn
   assert.equal(shown.place(50_000), 49_999);
 });
 
-test("what is looked at is loaded once, a thousand at a time", async () => {
+test("viewed events are loaded once, a thousand at a time", async () => {
   const [log, daemon] = await begun(10_000);
   daemon.asked.length = 0;
   await Promise.all([log.load(4_990, 5_010), log.load(5_000, 5_000)]);
@@ -90,7 +90,7 @@ test("a page of large events comes in several parts", async () => {
   assert.equal(log.count, 900);
 });
 
-test("a log whose oldest part is not kept begins where it is kept", async () => {
+test("a log whose oldest part was deleted starts at the oldest stored event", async () => {
   const daemon = new FakeDaemon(3_000);
   daemon.first = 1_501;
   const log = new EventLog(daemon.read);
@@ -101,7 +101,7 @@ test("a log whose oldest part is not kept begins where it is kept", async () => 
   assert.equal(shownBy(log, {}).id(0), 1_501);
 });
 
-test("a log that was made anew leaves nothing of the one before", async () => {
+test("a log that was created again replaces all loaded events", async () => {
   const [log, daemon] = await begun(1_500);
   daemon.epoch = "e2";
   daemon.events.length = 3;
@@ -110,7 +110,7 @@ test("a log that was made anew leaves nothing of the one before", async () => {
   assert.equal(log.count, 3);
 });
 
-test("an event that is heard and read is there once, and one beyond a gap leaves the gap to be loaded", async () => {
+test("an event that arrives twice is stored once, and a gap is loaded later", async () => {
   const [log, daemon] = await begun(10);
   const more = new Made();
   for (let at = 0; at < 20; at++) more.says(at);
@@ -128,7 +128,7 @@ test("an event that is heard and read is there once, and one beyond a gap leaves
   assert.equal(log.count, 15);
 });
 
-test("a part that has nothing new changes nothing, so that nobody looks for ever", async () => {
+test("a response without new events changes nothing, so that readers do not retry forever", async () => {
   const [log, daemon] = await begun(2_500);
   daemon.events.splice(300, 1);
   daemon.events.push(daemon.events[0]!);
@@ -139,7 +139,7 @@ test("a part that has nothing new changes nothing, so that nobody looks for ever
   assert.equal(log.changed.value, changes);
 });
 
-test("the event at some time is found without loading all of them", async () => {
+test("the event at a time is found without loading all events", async () => {
   const [log, daemon] = await begun(100_000);
   daemon.asked.length = 0;
   const at = log.at(100_000)!.at - 66_000;
@@ -149,7 +149,7 @@ test("the event at some time is found without loading all of them", async () => 
   assert.equal(await log.find(Infinity), 100_000);
 });
 
-test("a filter leaves what it names, and new events are held against it as they come", async () => {
+test("a filter keeps matching events, including new ones", async () => {
   const made = new Made().accepted(0).started(0).sent(5).says(100, "Hello there").tool(700, "t", "pending").ends(701);
   made.says(702, "hello again");
   const log = new EventLog(new FakeDaemon(0).read);
@@ -167,7 +167,7 @@ test("a filter leaves what it names, and new events are held against it as they 
   assert.equal(log.longestMs, 600);
 });
 
-test("a row says what the log calls the event, and in one line what it tells", () => {
+test("a row has the event's type in the log and a summary in one line", () => {
   const made = new Made()
     .started(0)
     .says(1, "two\nlines")
@@ -195,7 +195,7 @@ test("a row says what the log calls the event, and in one line what it tells", (
 
 // -- turns -------------------------------------------------------------------------------------------------------
 
-test("the list of turns goes on by events, and an event that was in it already changes nothing", () => {
+test("events update the list of turns, and an old event changes nothing", () => {
   const told = { sessionId: "s_1", promptId: "p_0", state: "completed", stopReason: "end_turn", endedAt: 9 };
   let turns = turnsOf([told as TurnStatus]);
   const made = new Made().accepted(10);
@@ -213,7 +213,7 @@ test("the list of turns goes on by events, and an event that was in it already c
   assert.equal(foldTurns(turns, made.says(100).events.at(-1)!), turns);
 });
 
-test("a turn that waits for somebody, is cancelled or failed says so", () => {
+test("a blocked, cancelled or failed turn has that state", () => {
   const made = new Made().started(0, "agent");
   let turns = foldTurns(new Map(), made.events[0]!);
   assert.equal(turns.get("p_1")!.byAgent, true);

@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { clockOf, durationOf, joined, lengthOf, momentOf, scaleOf, ticksOf, without } from "../src/inspector/time.js";
 
-test("a length of time has the unit that fits, and nothing is told as 60 of one", () => {
+test("durations have a fitting unit, and never 60 of one", () => {
   const told: [number, string][] = [
     [0, "0 ms"],
     [999, "999 ms"],
@@ -23,20 +23,20 @@ test("a length of time has the unit that fits, and nothing is told as 60 of one"
   for (const [ms, words] of told) assert.equal(durationOf(ms), words);
 });
 
-test("a moment is told by the clock of the reader", () => {
+test("times are in the reader's time zone", () => {
   const at = new Date(2026, 10, 7, 9, 5, 3, 42).getTime();
   assert.equal(momentOf(at), "2026-11-07 09:05:03.042");
   assert.equal(clockOf(at), "09:05:03.042");
 });
 
-test("ticks are at round places, no more than there is room for", () => {
+test("ticks are at round values, as many as there is room for", () => {
   assert.deepEqual(ticksOf(1000, 5), [0, 200, 400, 600, 800, 1000]);
   assert.deepEqual(ticksOf(4_100, 5), [0, 1000, 2000, 3000, 4000]);
   assert.deepEqual(ticksOf(0, 5), [0]);
   assert.ok(ticksOf(40 * 86_400_000, 5).length <= 6);
 });
 
-test("spans that touch are one, and what is left between them is found", () => {
+test("touching spans are merged, and the gaps between spans are found", () => {
   const spans = joined([
     { from: 5, to: 7 },
     { from: 0, to: 2 },
@@ -55,7 +55,7 @@ test("spans that touch are one, and what is left between them is found", () => {
   assert.deepEqual(without({ from: 0, to: 3 }, spans), []);
 });
 
-test("time is to scale where something was done, and long idle time is cut", () => {
+test("busy times are to scale, and long idle times are shortened", () => {
   const hour = 3_600_000;
   const busy = [
     { from: 0, to: 1000 },
@@ -72,7 +72,7 @@ test("time is to scale where something was done, and long idle time is cut", () 
   for (const at of [0, 250, 1000, 10 * hour + 300]) near(scale.at(scale.place(at)), at);
 });
 
-test("without idle time a scale is plain, also of no length", () => {
+test("without idle time a scale is linear, even without a length", () => {
   const scale = scaleOf(100, 300, [{ from: 100, to: 300 }]);
   assert.deepEqual(scale.cuts, []);
   assert.equal(scale.place(150), 0.25);

@@ -28,7 +28,7 @@ function parts(markdown: string): string[] {
   return markdown.replace(/ · \d{4}-\d\d-\d\d [\d:.]+/g, "").trimEnd().split("\n\n");
 }
 
-test("each turn has a heading, words are as they are, and thoughts are left out unless they are asked for", () => {
+test("each turn has a heading, text is unchanged, and thoughts are left out by default", () => {
   const items = [said("user", "Do *it*"), said("thought", "how?\n\nso"), said("agent", "Done.")];
   assert.deepEqual(parts(markdownOf(transcript(items))), [
     "# A talk",
@@ -41,7 +41,7 @@ test("each turn has a heading, words are as they are, and thoughts are left out 
   assert.match(markdownOf(transcript(items), { thoughts: true }), /### Thought\n\n> how\?\n>\n> so\n/);
 });
 
-test("a tool call has what it printed and changed in fences that its content cannot end", () => {
+test("the output and changes of a tool call are in fences that their content cannot close", () => {
   const call = {
     item: "tool_call",
     at: AT,
@@ -62,7 +62,7 @@ test("a tool call has what it printed and changed in fences that its content can
   assert.match(markdown, /```console\n\$ ls\nred\n```/);
 });
 
-test("a new file, and a change of which only the name is known", () => {
+test("a new file, and a change of which only the path is known", () => {
   const call = {
     item: "tool_call",
     at: AT,
@@ -77,7 +77,7 @@ test("a new file, and a change of which only the name is known", () => {
   assert.match(markdown, /- delete `\/old\.txt`/);
 });
 
-test("how a turn ended is told if it did not end by itself, and late words are marked", () => {
+test("notable ends of turns are shown, and late messages are marked", () => {
   const turns = [
     { promptId: "p_1", place: {}, outcome: { stopReason: "cancelled" } },
     { promptId: "p_2", place: {}, origin: "agent", outcome: { error: { code: "agent_exited", message: "it is\ngone" } } },
@@ -102,7 +102,7 @@ test("how a turn ended is told if it did not end by itself, and late words are m
   ]);
 });
 
-test("blocks that are no text stand by themselves", () => {
+test("blocks other than text are separate", () => {
   const content = [
     { type: "text", text: "Look: " },
     { type: "image", data: "AAAA", mimeType: "image/png" },
@@ -116,7 +116,7 @@ test("blocks that are no text stand by themselves", () => {
   ]);
 });
 
-test("pages that were read from the newest to the oldest are one transcript in order", () => {
+test("pages read from the newest to the oldest are joined in order", () => {
   const turn = (promptId: string) => ({ promptId, place: {} });
   const newest = transcript([said("agent", "3", { promptId: "p_2" })], { turns: [turn("p_1"), turn("p_2")] });
   const oldest = transcript([said("user", "1"), said("agent", "2")], { turns: [turn("p_1")] });
@@ -130,13 +130,13 @@ test("pages that were read from the newest to the oldest are one transcript in o
 
 // -- why it waits ------------------------------------------------------------------------------------------------
 
-test("an idle session is not stuck, and neither is one whose agent works", () => {
+test("neither an idle session nor a working agent is reported as stuck", () => {
   assert.deepEqual(findingsOf({ state: "idle" }), [{ words: "Nothing is stuck: no turn runs.", tone: "good" }]);
   const works = { state: "running", promptId: "p", agent: { connected: true } };
   assert.equal(findingsOf(works)[0]!.words, "Nothing looks stuck: the agent works.");
 });
 
-test("what people can do something about comes first", () => {
+test("findings that require an action come first", () => {
   const known = {
     state: "requires_action",
     promptId: "p",
@@ -155,7 +155,7 @@ test("what people can do something about comes first", () => {
   );
 });
 
-test("a turn that may be over, a cancel, an agent that is gone and a tool call are told", () => {
+test("a suspected end, a cancel, a missing agent and a tool call are reported", () => {
   const words = (more: object) => findingsOf({ state: "running", promptId: "p", ...more })[0]!.words;
   const there = { agent: { connected: true } };
   assert.match(words({ ...there, suspectedComplete: true, reasons: ["it is silent"] }), /may be over .* it is silent\./);
@@ -164,7 +164,7 @@ test("a turn that may be over, a cancel, an agent that is gone and a tool call a
   assert.match(words({ ...there, toolsInFlight: ["t"] }), /A tool call is not finished: t\./);
 });
 
-test("evidence has what is known and nothing else", () => {
+test("evidence has the known facts only", () => {
   const found = evidenceOf({
     state: "running",
     reasons: ["a tool call is not finished"],

@@ -15,7 +15,7 @@ const shown = (rows: Rows<Said>) =>
     block.rows.value.map((row) => (row.kind === "item" ? row.item.value.text : `end ${row.promptId}`)),
   );
 
-test("an end stands behind the last item of its turn", () => {
+test("an end follows the last item of its turn", () => {
   const rows = new Rows<Said>();
   rows.begin(0, [said("a", "1"), said("b", "1"), said("c", "2")], (each) => each === "1");
   assert.deepEqual(shown(rows), ["a", "b", "end 1", "c"]);
@@ -25,21 +25,21 @@ test("an end stands behind the last item of its turn", () => {
   assert.deepEqual(shown(rows), ["a", "b", "end 1", "c", "d", "end 2", "late"]);
 });
 
-test("an end is told once, also if it is told again", () => {
+test("a repeated end is shown once", () => {
   const rows = new Rows<Said>();
   rows.begin(0, [said("a", "1")], () => true);
   rows.end("1");
   assert.deepEqual(shown(rows), ["a", "end 1"]);
 });
 
-test("the end of a prompt that left the queue is not shown, as nothing of it was", () => {
+test("the end of a prompt that was removed from the queue is not shown", () => {
   const rows = new Rows<Said>();
   rows.begin(0, [said("a", "1")], () => false);
   rows.end("2");
   assert.deepEqual(shown(rows), ["a"]);
 });
 
-test("a turn that goes on in a newer page has its end there", () => {
+test("a turn that continues in a newer page has its end there", () => {
   const rows = new Rows<Said>();
   rows.begin(2, [said("c", "1")], () => true);
   rows.prepend(0, [said("a", "0"), said("b", "1")], () => true);
@@ -62,7 +62,7 @@ test("an item that changes changes one row, and blocks keep their keys", () => {
   assert.ok(rows.blocks.value.every((each) => each.rows.value.length <= BLOCK_ROWS));
 });
 
-test("what is read anew begins again", () => {
+test("reading again starts from scratch", () => {
   const rows = new Rows<Said>();
   rows.begin(0, [said("a", "1")], () => true);
   rows.begin(0, [said("a", "1"), said("b", "2")], () => true);

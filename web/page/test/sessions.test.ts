@@ -30,12 +30,12 @@ function shown(...sessions: ListedSession[]): string[] {
   return rowsOf(sessions, NOW).map((row) => (row.row === "heading" ? `${row.words} ${row.count}` : row.listed.entry.sessionId));
 }
 
-test("those that need you come first, then those at work, then the rest by day", () => {
+test("sessions with requests come first, then working ones, then the others by day", () => {
   const rows = shown(listed("a", "idle", 1), listed("b", "working", 2), listed("c", "needs_you", 30), listed("d", "closed", 20));
   assert.deepEqual(rows, ["Needs you 1", "c", "Working 1", "b", "Today 1", "a", "Yesterday 1", "d"]);
 });
 
-test("inside of a group the order stays", () => {
+test("groups keep the order", () => {
   assert.deepEqual(shown(listed("a", "working", 1), listed("b", "queued", 2), listed("c", "stalled", 3)), [
     "Working 3",
     "a",
@@ -59,7 +59,7 @@ test("older ones are grouped by month", () => {
   assert.deepEqual(shown(listed("a", "idle", 24 * 20), listed("b", "idle", 24 * 25)), ["October 2026 2", "a", "b"]);
 });
 
-test("nothing listed is nothing shown", () => {
+test("an empty list has no rows", () => {
   assert.deepEqual(shown(), []);
 });
 
@@ -70,14 +70,14 @@ test("every badge has a word, a colour, a shape and a reason, and no two the sam
   assert.equal(new Set(all.map((each) => each.shape)).size, all.length);
 });
 
-test("a badge counts where there are several", () => {
+test("a badge has a count if there are several", () => {
   assert.equal(badgeWords(listed("a", "needs_you", 0, { permissionCount: 1 }), true), "Needs you");
   assert.equal(badgeWords(listed("a", "needs_you", 0, { permissionCount: 3 }), true), "Needs you (3)");
   assert.equal(badgeWords(listed("a", "background", 0, { backgroundCount: 1, runningChildCount: 1 }), true), "In background (2)");
   assert.equal(badgeWords(listed("a", "working", 0, { queuedCount: 4 }), true), "Working");
 });
 
-test("a session without a title is told by its id", () => {
+test("a session is named by its title, its first prompt or its id", () => {
   assert.equal(titleOf({ sessionId: "s_0123456789", title: " Mend it " }), "Mend it");
   assert.equal(titleOf({ sessionId: "s_0123456789" }), "Untitled 012345");
   assert.equal(titleOf({ sessionId: "s_0123456789", firstPrompt: "List files" }), "List files");
@@ -85,20 +85,20 @@ test("a session without a title is told by its id", () => {
   assert.equal(titleOf({ sessionId: "s_0123456789", title: " " }), "Untitled 012345");
 });
 
-test("a folder is called by its last name", () => {
+test("a folder is named by the last part of its path", () => {
   assert.equal(folderOf("/srv/projects/turnwire/"), "turnwire");
   assert.equal(folderOf("C:\\work\\page"), "page");
   assert.equal(folderOf("/"), "/");
 });
 
-test("words that were looked for are marked, in large and small letters, whatever signs they have", () => {
+test("the words of a search are marked, in any case and with special characters", () => {
   const marked = (text: string, search: string) => markedParts(text, search).map((part) => (part.isMarked ? `[${part.text}]` : part.text));
   assert.deepEqual(marked("The Parser parses", "pars"), ["The ", "[Pars]", "er ", "[pars]", "es"]);
   assert.deepEqual(marked("a.b (c)", "( ."), ["a", "[.]", "b ", "[(]", "c)"]);
   assert.deepEqual(marked("nothing", ""), ["nothing"]);
 });
 
-test("what was said is shown from a little before the first word that was found, in one line", () => {
+test("a snippet starts shortly before its first match, in one line", () => {
   const shown = (snippet: string, ...marks: [number, number][]) =>
     foundParts({ role: "agent", snippet, marks }).map((part) => (part.isMarked ? `[${part.text}]` : part.text));
   assert.deepEqual(shown("the\nparser fails", [4, 10]), ["the ", "[parser]", " fails"]);

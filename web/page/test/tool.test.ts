@@ -34,14 +34,14 @@ test("a command is found in the input of various agents", () => {
   assert.equal(command(null), undefined);
 });
 
-test("a terminal tells the command and the folder that the input does not", () => {
+test("command and folder come from the terminal if the input lacks them", () => {
   assert.equal(commandOf({ kind: "read" }, [terminal]), "make");
   assert.equal(commandOf({ rawInput: { command: "own" } }, [terminal]), "own");
   assert.equal(folderOf({ rawInput: { workdir: "/w" } }, [terminal]), "/w");
   assert.equal(folderOf({}, [terminal]), "/t");
 });
 
-test("changes are those that it shows, else those of its input", () => {
+test("changes come from the content, else from the input", () => {
   const paths = (call: Parameters<typeof changesOf>[0]): string[][] =>
     changesOf(call).map((each) => [each.operation, each.path, String(each.added)]);
   const content = [{ type: "diff" as const, path: "/a", oldText: null, newText: "x\n" }];
@@ -58,7 +58,7 @@ test("changes are those that it shows, else those of its input", () => {
   assert.deepEqual(paths({ rawInput: [1] }), []);
 });
 
-test("what it shows is found among its content", () => {
+test("content blocks and terminals are found in the content", () => {
   const content = [
     { type: "content" as const, content: { type: "text" as const, text: "x" } },
     { type: "terminal" as const, terminalId: "t" },
@@ -69,7 +69,7 @@ test("what it shows is found among its content", () => {
   assert.deepEqual(terminalsOf({ content }, undefined), []);
 });
 
-test("what is nothing that could be shown is not there", () => {
+test("malformed content is left out", () => {
   const call = {
     content: [null, 1, { type: "diff" }],
     locations: [null, { path: 1 }, { path: "/a", line: "x" }, { path: "/b", line: 2 }],
@@ -85,7 +85,7 @@ test("what is nothing that could be shown is not there", () => {
   assert.deepEqual(placesOf({ locations: 3 } as unknown as typeof told), []);
 });
 
-test("output is text of any of the names that agents use", () => {
+test("output is found under any of the names that agents use", () => {
   assert.equal(outputOf({ rawOutput: "x" }), "x");
   assert.equal(outputOf({ rawOutput: { stdout: "y", other: 1 } }), "y");
   assert.equal(outputOf({ rawOutput: { output: 1 } }), "");
@@ -93,7 +93,7 @@ test("output is text of any of the names that agents use", () => {
   assert.equal(unfenced("a ``` b"), "a ``` b");
 });
 
-test("a command that did not end well has failed, whatever the agent calls it", () => {
+test("a command with a bad exit has failed, whatever the agent reports", () => {
   assert.equal(exitOf({}, [terminal]), "exit 2");
   assert.equal(exitOf({ rawOutput: { exit_code: 0 } }), "");
   assert.equal(exitOf({ rawOutput: { exitCode: 1 } }), "exit 1");
@@ -102,7 +102,7 @@ test("a command that did not end well has failed, whatever the agent calls it", 
   assert.equal(stateOf({ status: "completed" }), "completed");
 });
 
-test("an unfinished call is what its turn made of it, a finished one what the agent says", () => {
+test("the state of a call is the agent's if it has finished, else the turn's", () => {
   assert.equal(stateOf({}), "pending");
   assert.equal(stateOf({ status: "in_progress" }), "running");
   assert.equal(stateOf({ status: "a new word" }), "running");

@@ -16,11 +16,11 @@ test("bidirectional controls and zero-width characters become marks", () => {
   }
 });
 
-test("what people write is not marked: lines, tabs, emoji, scripts with joiners", () => {
+test("ordinary text is not marked: lines, tabs, emoji, scripts with joiners", () => {
   for (const each of ["a\n\tb", "👩‍👩‍👧 ❤️", "👍🏽‍", "می\u200Cخواهم", "क्\u200Dष", "שלום", ""]) assert.equal(visible(each), each);
 });
 
-test("a permission request shows marks everywhere, and says that it has some", () => {
+test("a permission request shows marks everywhere, and reports them", () => {
   const options = [{ optionId: "y", name: "Re\u202Eject", kind: "allow_once" }];
   const asked = askedOf({ requestId: "r", method: "m", params: {}, options, title: "\u200BRun", subject: { type: "command", command: TURNED, cwd: "/w\u200B" } });
   assert.deepEqual([asked.title, asked.command, asked.folder], ["⟨U+200B⟩Run", visible(TURNED), "/w⟨U+200B⟩"]);
