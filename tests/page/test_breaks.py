@@ -63,7 +63,7 @@ async def test_a_network_that_is_cut_and_comes_back_leaves_no_trace(browser: Bro
             # Sent in the meantime, received by no client.
             gates[0].touch()
             await expect(talk.page.get_by_text(MARK)).to_be_visible()
-            await talk.is_running()
+            await expect(talk.page.get_by_role("main").get_by_text("Unknown", exact=True)).to_be_visible()
             proxy.refusing = False
             await expect(talk.said("ko ko ko li li li")).to_have_count(1)
             await expect(talk.page.get_by_text(MARK)).to_have_count(0)

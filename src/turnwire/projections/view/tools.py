@@ -59,16 +59,20 @@ def append_content(transcript: Transcript, event: SessionUpdated) -> bool:
     return True
 
 
-def apply_permission_request(transcript: Transcript, event: PermissionRequested) -> None:
-    """Apply the tool call of a permission request as an ordinary update, before the request is shown."""
+def call_of(event: PermissionRequested) -> Raw | None:
+    """Return the tool call of a permission request: v1 has it in the params, v2 in the subject."""
     members = read_members(event.params)
     if members is None:
-        return
-    # v1 has it in the params, v2 in the subject.
+        return None
     subject = members.get("subject")
     if subject is not None:
         members = read_members(subject) or members
-    call = members.get("toolCall")
+    return members.get("toolCall")
+
+
+def apply_permission_request(transcript: Transcript, event: PermissionRequested) -> None:
+    """Apply the tool call of a permission request as an ordinary update, before the request is shown."""
+    call = call_of(event)
     if call is not None:
         update_tool_call(
             transcript,

@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from turnwire.ids import ClientId, PromptId, RequestId
+from turnwire.ids import ClientId, PermissionId, PromptId, RequestId
 from turnwire.projections.view.paged import Key, Paged, StoredPages
 from turnwire.session import events as ev
+from turnwire.session.json_members import read_entries, read_members, read_text
 from turnwire.session.turn import NEXT, TurnState
 
 
@@ -56,6 +57,17 @@ class Place(Struct, omit_defaults=True, rename="camel"):
     """The last message of the agent in it; known once it has ended."""
 
 
+class Asked(Struct, kw_only=True, omit_defaults=True, rename="camel"):
+    """A permission request about a tool call, and its answer."""
+
+    tool_call_id: str
+    kinds: dict[str, str] = {}
+    """The kind of each option; empty once it is answered."""
+    allowed: bool | None = None
+    author: str | None = None
+    """The user who answered."""
+
+
 class TurnRecord(Struct, kw_only=True, omit_defaults=True, rename="camel"):
     """A turn, from acceptance to its end."""
 
@@ -75,6 +87,9 @@ class TurnRecord(Struct, kw_only=True, omit_defaults=True, rename="camel"):
     outcome: Outcome | None = None
     cancelled_by: str | None = None
     joined_into: PromptId | None = None
+    plans: dict[str, Raw] = {}
+    """The plans that the agent reported in it, as of its end."""
+    asked: dict[PermissionId, Asked] = {}
     place: Place = field(default_factory=Place)
 
 
@@ -108,6 +123,36 @@ def take(turns: Turns, known: TurnRecord | None, event: ev.TurnEvent) -> TurnRec
     if write is not None:
         write(record, event)
     return record
+
+
+def ask(record: TurnRecord, event: ev.PermissionRequested, tool_call: Raw) -> None:
+    """Record a permission request about this tool call."""
+    tool_call_id = read_text((read_members(tool_call) or {}).get("toolCallId"))
+    if tool_call_id is None:
+        return
+    options = (read_members(event.params) or {}).get("options")
+    kinds: dict[str, str] = {}
+    for option in (None if options is None else read_entries(options)) or ():
+        members = read_members(option) or {}
+        option_id, kind = read_text(members.get("optionId")), read_text(members.get("kind"))
+        if option_id is not None and kind is not None:
+            kinds[option_id] = kind
+    record.asked[event.request_id] = Asked(tool_call_id=tool_call_id, kinds=kinds)
+
+
+def answer(record: TurnRecord, event: ev.PermissionResolved) -> None:
+    """Record who allowed or rejected a tool call. A request without such an answer is forgotten."""
+    asked = record.asked.pop(event.request_id, None)
+    if asked is None or event.end is not ev.PermissionEnd.ANSWERED:
+        return
+    members = read_members(event.answer) or {}
+    outcome = members.get("outcome")
+    option_id = read_text(((read_members(outcome) if outcome is not None else None) or members).get("optionId"))
+    kind = None if option_id is None else asked.kinds.get(option_id)
+    if kind is not None:
+        record.asked[event.request_id] = Asked(
+            tool_call_id=asked.tool_call_id, allowed=kind.startswith("allow"), author=event.author
+        )
 
 
 def _accepted(record: TurnRecord, event: ev.PromptAccepted) -> None:

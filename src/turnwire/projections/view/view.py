@@ -457,10 +457,22 @@ def _permission_requested(view: View, event: ev.PermissionRequested) -> None:
     place = view if event.child is None else _child(view, event.child, event.at).view
     tools.apply_permission_request(place.transcript, event)
     view.permissions[event.request_id] = event
+    record, call = _open_turn(view, event.prompt_id), tools.call_of(event)
+    if record is not None and call is not None and event.child is None:
+        turns.ask(record, event, call)
 
 
 def _permission_resolved(view: View, event: ev.PermissionResolved) -> None:
     view.permissions.pop(event.request_id, None)
+    record = _open_turn(view, event.prompt_id)
+    if record is not None:
+        turns.answer(record, event)
+
+
+def _open_turn(view: View, prompt_id: PromptId | None) -> TurnRecord | None:
+    """Return a turn that has not ended. Such turns are always in memory."""
+    record = None if prompt_id is None else view.turns.get(prompt_id)
+    return None if record is None or record.state is TurnState.ENDED else record
 
 
 def _nothing(view: View, event: ev.AnyEvent) -> None:
@@ -483,6 +495,7 @@ _TERMINALS: Mapping[str, Callable[[dict[str, Terminal], ev.SessionUpdated, int],
     "terminal_output_chunk": tools.append_output,
 }
 _NOT_SHOWN = MARKERS | {"notice"}
+_PLANS = {"plan", "plan_update", "plan_removed"}
 
 
 def _session_updated(view: View, event: ev.SessionUpdated) -> None:
@@ -511,6 +524,10 @@ def _apply_update(root: View, view: View, event: ev.SessionUpdated) -> None:
         view.transcript.keep_unknown(event)
     elif event.kind in TOOL_CALLS:
         tools.update_shown(view.terminals, event, view.transcript.speaker.life)
+    elif event.kind in _PLANS and view is root:
+        record = _open_turn(root, event.prompt_id)
+        if record is not None:
+            record.plans = dict(root.latest.plans)
 
 
 def _announce(root: View, view: View, event: ev.SessionUpdated) -> None:

@@ -276,3 +276,51 @@ def test_clients_are_those_that_are_attached_in_their_last_role() -> None:
     assert list(view.clients) == ["a"]
     view.apply(ev.SessionClosed(at=3, reason="closed"))
     assert view.clients == {}
+
+
+def plan(*steps: str, prompt_id: PromptId | None = P1) -> ev.SessionUpdated:
+    return said("plan", prompt_id, entries=[{"content": each, "status": "pending"} for each in steps])
+
+
+def test_a_turn_keeps_the_plan_that_it_reported_last() -> None:
+    view = fold(*began(), plan("read"), plan("read", "write"), completed(), *began(P2), completed(P2))
+    # An update without a turn is late, and changes the current plan only.
+    view.apply(plan("read", "write", "test", prompt_id=None))
+    one, two = view.turns.values()
+    assert [len(msgspec.json.decode(each)["entries"]) for each in one.plans.values()] == [2]
+    assert two.plans == {}
+    assert len(msgspec.json.decode(view.latest.plans["main"])["entries"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("option_id", "end", "allowed"),
+    [
+        ("yes", ev.PermissionEnd.ANSWERED, True),
+        ("no", ev.PermissionEnd.ANSWERED, False),
+        ("odd", ev.PermissionEnd.ANSWERED, None),
+        ("yes", ev.PermissionEnd.WITHDRAWN, None),
+    ],
+)
+def test_a_turn_keeps_who_allowed_or_rejected_a_tool_call(
+    option_id: str, end: ev.PermissionEnd, allowed: bool | None
+) -> None:
+    options = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
+    request = ev.PermissionRequested(
+        at=5,
+        request_id=PermissionId("q1"),
+        agent_request_id=1,
+        method="session/request_permission",
+        params=Raw(msgspec.json.encode({"toolCall": {"toolCallId": "t1"}, "options": options})),
+        prompt_id=P1,
+    )
+    resolved = ev.PermissionResolved(
+        at=6,
+        request_id=PermissionId("q1"),
+        end=end,
+        answer=Raw(msgspec.json.encode({"outcome": {"outcome": "selected", "optionId": option_id}})),
+        author="ann",
+        prompt_id=P1,
+    )
+    view = fold(*began(), request, resolved, completed())
+    found = [(each.tool_call_id, each.allowed, each.author) for each in view.turns[P1].asked.values()]
+    assert found == ([] if allowed is None else [("t1", allowed, "ann")])

@@ -20,8 +20,8 @@ import type { Item, Told } from "./items.js";
 import { type Latest, takeOffers } from "./latest.js";
 import { addPrompt, nestedUnder } from "./messages.js";
 import { type Members, changed, textOf } from "./patch.js";
-import { type Terminal, applyPermissionRequest, markCancelled, markOpen, readBackground } from "./tools.js";
-import { TURN_EVENTS, type TurnRecord, storedType, stepped } from "./turns.js";
+import { type Terminal, applyPermissionRequest, callOf, markCancelled, markOpen, readBackground } from "./tools.js";
+import { TURN_EVENTS, type TurnRecord, storedType, stepped, withAnswer, withRequest } from "./turns.js";
 import { type Waits, waitsAfter } from "./waits.js";
 
 /** A closed permission request with its outcome. */
@@ -62,6 +62,8 @@ export class Child {
 /** Number of stored events, to bring a recently read page up to date. */
 const KEPT_EVENTS = 2000;
 const KEPT_ANSWERS = 100;
+
+const PLANS: ReadonlySet<string> = new Set(["plan", "plan_update", "plan_removed"]);
 
 const FOREGROUND: Readonly<Record<string, Standing>> = {
   running: "running",
@@ -329,8 +331,16 @@ export class SessionView {
       case "model_switched":
         this.#own.latest = { ...this.#own.latest, model: event.data.modelId };
         break;
-      case "permission_request":
+      case "permission_request": {
         this.#ask(event, id);
+        const call = callOf(event.data.params);
+        if (call && event.data.child === undefined) {
+          this.#changeOpenTurn(event.data.promptId, (record) => withRequest(record, event, call));
+        }
+        break;
+      }
+      case "permission_resolved":
+        this.#changeOpenTurn(event.data.promptId, (record) => withAnswer(record, event));
         break;
       default:
         break;
@@ -381,8 +391,21 @@ export class SessionView {
     if (names && told.kind === ANNOUNCES) this.#announce(told, childId, child);
     else if (echo) {
       if (child === undefined) this.#hearEcho(this.#own, told);
-    } else if (child === undefined) this.#own.hear(told);
+    } else if (child === undefined) this.#hearOwn(told);
     else if (child.conversation && id > child.asOf) child.conversation.hear(told);
+  }
+
+  #hearOwn(told: Told): void {
+    const before = this.#own.latest;
+    this.#own.hear(told);
+    const { latest } = this.#own;
+    if (!PLANS.has(told.kind) || latest === before) return;
+    this.#changeOpenTurn(told.promptId, (record) => changed(record, { plans: latest.plans }));
+  }
+
+  #changeOpenTurn(promptId: string | undefined, change: (record: TurnRecord) => TurnRecord): void {
+    const record = promptId === undefined ? undefined : this.#turns.get(promptId);
+    if (record && record.state !== "ended") this.#turns.set(record.promptId, change(record));
   }
 
   #hearEcho(conversation: Conversation, told: Told): void {

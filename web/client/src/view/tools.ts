@@ -30,10 +30,15 @@ export function appendContent(items: Items, told: Told): boolean {
 
 /** The tool call that a permission request is about: an ordinary update. v1 has it in the params, v2 in the subject. */
 export function applyPermissionRequest(items: Items, told: Omit<Told, "kind" | "update">, params: unknown): void {
+  const update = callOf(params);
+  if (update !== undefined) updateToolCall(items, { ...told, kind: "tool_call_update", update });
+}
+
+/** Return the tool call in the params of a permission request. */
+export function callOf(params: unknown): Members | undefined {
   const members = membersOf(params);
   const subject = membersOf(members?.["subject"]);
-  const update = membersOf((subject && Object.keys(subject).length ? subject : members)?.["toolCall"]);
-  if (update !== undefined) updateToolCall(items, { ...told, kind: "tool_call_update", update });
+  return membersOf((subject && Object.keys(subject).length ? subject : members)?.["toolCall"]);
 }
 
 type Changes = { readonly [Name in keyof ToolCall]?: ToolCall[Name] | undefined };

@@ -6,7 +6,7 @@
 
 import type { ContentBlock } from "../acp.js";
 import type { AnyEvent, EventOf, Receipt } from "../events.js";
-import { type Members, changed } from "./patch.js";
+import { type Members, changed, entriesOf, membersOf, textOf } from "./patch.js";
 
 export type TurnState = "queued" | "running" | "requires_action" | "cancelling" | "offered" | "joined" | "ended";
 
@@ -28,6 +28,16 @@ export interface Outcome {
   readonly receipt?: Receipt;
 }
 
+/** A permission request about a tool call, and its answer. */
+export interface Asked {
+  readonly toolCallId: string;
+  /** The kind of each option; absent once it is answered. */
+  readonly kinds?: Readonly<Record<string, string>>;
+  readonly allowed?: boolean;
+  /** The user who answered. */
+  readonly author?: string;
+}
+
 /** A turn, from acceptance to its end. */
 export interface TurnRecord {
   readonly promptId: string;
@@ -45,6 +55,10 @@ export interface TurnRecord {
   readonly outcome?: Outcome;
   readonly cancelledBy?: string;
   readonly joinedInto?: string;
+  /** The plans that the agent reported in it, as of its end. */
+  readonly plans?: Readonly<Record<string, Members>>;
+  /** Permission requests about tool calls, by request id. */
+  readonly asked?: Readonly<Record<string, Asked>>;
   /** Where its words are: places of items in the transcript. */
   readonly place: {
     /** The prompt's content, until it becomes a message. */
@@ -100,6 +114,33 @@ export function stepped(record: TurnRecord | undefined, promptId: string, event:
   if (following === undefined) return undefined;
   const before = record ?? { promptId, state: following, place: {} };
   return changed<TurnRecord>(before, { state: following, ...written(before, event) });
+}
+
+/** Record a permission request about a tool call. */
+export function withRequest(record: TurnRecord, { data }: EventOf<"permission_request">, call: Members): TurnRecord {
+  const toolCallId = textOf(call["toolCallId"]);
+  if (toolCallId === undefined) return record;
+  const options = entriesOf(membersOf(data.params)?.["options"]) ?? [];
+  const kinds: Record<string, string> = {};
+  for (const each of options) {
+    const [optionId, kind] = [textOf(membersOf(each)?.["optionId"]), textOf(membersOf(each)?.["kind"])];
+    if (optionId !== undefined && kind !== undefined) kinds[optionId] = kind;
+  }
+  const asked: Asked = Object.keys(kinds).length ? { toolCallId, kinds } : { toolCallId };
+  return { ...record, asked: { ...record.asked, [data.requestId]: asked } };
+}
+
+/** Record who allowed or rejected a tool call. A request without such an answer is forgotten. */
+export function withAnswer(record: TurnRecord, { data }: EventOf<"permission_resolved">): TurnRecord {
+  const { [data.requestId]: asked, ...others } = record.asked ?? {};
+  if (asked === undefined) return record;
+  const answer = membersOf(data.answer);
+  const optionId = textOf((membersOf(answer?.["outcome"]) ?? answer)?.["optionId"]);
+  const kind = data.end === "answered" && optionId !== undefined ? asked.kinds?.[optionId] : undefined;
+  if (kind === undefined) return changed(record, { asked: Object.keys(others).length ? others : undefined });
+  const { toolCallId } = asked;
+  const answered = changed<Asked>({ toolCallId, allowed: kind.startsWith("allow") }, { author: data.author });
+  return { ...record, asked: { ...others, [data.requestId]: answered } };
 }
 
 type Written = { readonly [Name in keyof TurnRecord]?: TurnRecord[Name] | undefined };

@@ -1,7 +1,7 @@
-/** Who answered the agent's requests, from the events that closed them. */
+/** Who answered the agent's requests. */
 
-import { type Resolved, outcomeInWords, wasAllowed } from "../content/asked.js";
-import { type ClosedRequest, type ConversationState, toolCallOf } from "../state/conversation.js";
+import type { Resolved } from "../content/asked.js";
+import type { ClosedRequest, ConversationState } from "../state/conversation.js";
 
 export function resolvedOf(state: ConversationState, closed: ClosedRequest["closed"]): Resolved {
   const { end, author, answer, requestId } = closed;
@@ -15,9 +15,16 @@ export interface CallAnswer {
   readonly isAllowed: boolean;
 }
 
-export function answerOf(state: ConversationState, toolCallId: string): CallAnswer | undefined {
-  const found = state.closedRequests.findLast(({ request }) => toolCallOf(request) === toolCallId);
-  if (!found || found.closed.end !== "answered") return undefined;
-  const resolved = resolvedOf(state, found.closed);
-  return { words: outcomeInWords(found.request, resolved), isAllowed: wasAllowed(found.request, resolved) };
+/** Return the answer to the last permission request of a tool call, from the record of its turn. */
+export function answerOf(state: ConversationState, promptId: string | undefined, toolCallId: string): CallAnswer | undefined {
+  const turn = promptId === undefined ? undefined : state.view?.turns.get(promptId);
+  const found = Object.values(turn?.asked ?? {}).findLast((each) => each.toolCallId === toolCallId);
+  if (found?.allowed === undefined) return undefined;
+  const by = found.author === undefined ? "" : ` by ${inSentence(state.nameOf(found.author))}`;
+  return { words: `${found.allowed ? "Allowed" : "Rejected"}${by}`, isAllowed: found.allowed };
+}
+
+/** Return a display name as it stands inside a sentence. */
+export function inSentence(name: string): string {
+  return name === "You" ? "you" : name;
 }

@@ -100,10 +100,9 @@ function End({ state, promptId, canPrompt }: EndProps) {
   const isFailed = turn.outcome?.error !== undefined && view?.state !== "closed";
   const content = canPrompt && isFailed ? view?.promptOf(promptId) : undefined;
   const again = content?.length ? () => void state.session.submit([...content]).catch(tellError) : undefined;
-  const plans = state.plansOf.get(promptId);
   return (
     <>
-      {plans ? <Plans plans={plans} isOpen={false} /> : null}
+      {turn.plans ? <Plans plans={turn.plans} isOpen={false} /> : null}
       <TurnEnd turn={turn} nameOf={state.nameOf} again={again} />
     </>
   );
@@ -127,15 +126,13 @@ function useKnown<Value>(state: ConversationState, pick: (view: SessionView) => 
 function Now({ daemon, list, state }: Parts) {
   const entry = useComputed(() => list.byId.value.get(state.sessionId)).value;
   const standing = useKnown(state, (view) => view.state);
-  const plans = useKnown(state, (view) => view.latest.plans);
+  // The plan of a turn that has ended is shown at its end.
+  const plans = useKnown(state, (view) => (activeOf(view) ? view.latest.plans : undefined));
   const active = useKnown(state, activeOf);
-  const isAtTurn = useKnown(state, (view) => [...state.plansOf.values()].includes(view.latest.plans ?? {})) ?? false;
   const background = (entry?.backgroundCount ?? 0) + (entry?.runningChildCount ?? 0);
   return (
     <>
-      {isAtTurn || !plans || !Object.values(plans).some((each) => active || hasOpenSteps(each)) ? null : (
-        <Plans plans={plans} isOpen={active !== undefined} />
-      )}
+      {plans ? <Plans plans={plans} isOpen /> : null}
       <Standing
         state={standing ?? "idle"}
         startedAt={active?.startedAt}
@@ -162,12 +159,6 @@ function Plans({ plans, isOpen }: { readonly plans: NonNullable<Latest["plans"]>
       ))}
     </div>
   );
-}
-
-const DONE = new Set(["completed", "cancelled"]);
-
-function hasOpenSteps({ entries }: Readonly<Record<string, unknown>>): boolean {
-  return !Array.isArray(entries) || entries.some((each: { readonly status?: string }) => !DONE.has(each.status ?? ""));
 }
 
 /** Declare the running turn over. */

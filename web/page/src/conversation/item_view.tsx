@@ -89,8 +89,8 @@ function Call({ item, name, shown }: BodyProps<ToolCall>) {
   const hasTerminal = item.content?.some((each) => each.type === "terminal") ?? false;
   // A terminal continues independently of its call, so a call that shows one is rendered with every change.
   const terminals = hasTerminal ? shown.state.view?.terminals : undefined;
-  const answer = useComputed(() => answerOf(shown.state, item.toolCallId)?.words).value;
-  const isAllowed = useComputed(() => answerOf(shown.state, item.toolCallId)?.isAllowed ?? true).value;
+  const answer = useComputed(() => answerOf(shown.state, item.promptId, item.toolCallId)?.words).value;
+  const isAllowed = useComputed(() => answerOf(shown.state, item.promptId, item.toolCallId)?.isAllowed ?? true).value;
   return (
     <div class={nestedUnder(item.meta) === undefined ? undefined : "nested"}>
       <ToolCallCard

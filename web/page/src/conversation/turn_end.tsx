@@ -1,6 +1,7 @@
 /** The end of a turn, from its terminal event alone. */
 
 import { durationInWords } from "../content/amounts.js";
+import { inSentence } from "./answers.js";
 
 /** The parts of a turn's record that its end shows. */
 export interface EndedTurn {
@@ -59,11 +60,6 @@ export function endOf(turn: EndedTurn, nameOf = (author: string) => author): str
   const reason = outcome?.stopReason ?? "";
   const words = STOPPED[reason] ?? `Ended: ${reason || "no reason given"}`;
   return reason === "cancelled" && cancelledBy ? `${words} by ${inSentence(nameOf(cancelledBy))}` : words;
-}
-
-/** Return a name as it stands inside a sentence. */
-function inSentence(name: string): string {
-  return name === "You" ? "you" : name;
 }
 
 /** Return the text of an error: the agent's own if there is one. */

@@ -10,7 +10,7 @@
 
 import { type ReadonlySignal, batch, signal } from "@preact/signals";
 import { type AnyEvent, DaemonUnreachable, type PermissionMembers, type SessionCalls, SessionNotFound } from "@turnwire/client";
-import { type Answered, type Item, type Latest, SessionView } from "@turnwire/client/view";
+import { type Answered, type Item, SessionView } from "@turnwire/client/view";
 
 import { type Daemon, type Hearing, nameOf, whenOpen } from "./daemon.js";
 import { PerFrame } from "./frames.js";
@@ -47,8 +47,6 @@ export class ConversationState {
   readonly askedCalls: ReadonlySignal<ReadonlySet<string>> = this.#askedCalls;
   /** Requests that were answered in this tab. */
   readonly answeredHere = new Set<string>();
-  /** The plans at the end of each turn that ended while the session was open here. */
-  readonly plansOf = new Map<string, NonNullable<Latest["plans"]>>();
   /** Changes whenever something besides the items may have changed. */
   readonly #version = signal(0);
 
@@ -227,7 +225,6 @@ export class ConversationState {
           // The row of an end comes after everything before it in the log.
           this.#show(view);
           this.rows.end(each.data.promptId);
-          this.#keepPlans(view, each.data.promptId);
         }
       } catch {
         // An event is missing, so the state may be wrong.
@@ -238,13 +235,6 @@ export class ConversationState {
       this.#seen(view);
       this.#version.value++;
     });
-  }
-
-  /** Keep the plans of a turn that has ended, unless an earlier turn has them already. */
-  #keepPlans(view: SessionView, promptId: string): void {
-    const { plans = {} } = view.latest;
-    const isNew = Object.keys(plans).length > 0 && ![...this.plansOf.values()].includes(plans);
-    if (isNew) this.plansOf.set(promptId, plans);
   }
 
   /** Remember the open requests: their content is shown after they are closed. */
