@@ -1,4 +1,4 @@
-"""Draw docs/images/page-*.png: the page in Debian's Chromium, with a daemon whose agents are scripted here.
+"""Draw docs/images/page-*.png: twelve states of the page in Chromium, with a daemon whose agents are scripted here.
 
 The pictures are shown in README.md and docs/page.md. `make screenshots` runs it after the page has changed. It is
 not among the checks: each run has other ids and other durations.
@@ -11,6 +11,8 @@ import json
 import shlex
 import sys
 import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -55,6 +57,8 @@ An upload is now tried **three times**, with one and two seconds between.
 - The waits come from the `clock`, so tests do not sleep.
 """
 DESK = ViewportSize(width=1200, height=826)
+SMALL = ViewportSize(width=760, height=520)
+"""For states of which one part matters. All columns are still shown."""
 
 
 def update(name: str, **members: Any) -> str:
@@ -170,7 +174,10 @@ OTHERS = (
     ),
     Scene("types", "Strict types for the client", "Make the client strict.", ('say 1 "Done."',)),
 )
-SCENES = (*OTHERS, TEST, UPLOADS)
+FAILING = Scene("printer", "Print the report", "Print report.pdf.", ("error -32001 The printer is out of paper.",))
+SCENES = (*OTHERS, FAILING, TEST, UPLOADS)
+REACHABLE = "phone.localhost"
+"""A name of this machine that the page takes for one that phones can reach."""
 
 
 async def play(house: House, scene: Scene) -> str:
@@ -245,14 +252,64 @@ async def draw(browser: Browser, house: House) -> None:
         await keep(page, "phone")
 
 
+async def draw_small(browser: Browser, house: House) -> None:
+    """Draw the states around a conversation."""
+    ids = {each["title"]: each["sessionId"] for each in house.served.ask("GET", "/session")["sessions"]}
+    async with visiting(browser, house, viewport=SMALL, color_scheme="light") as visitor:
+        page = await visitor.open()
+        await expect(page.get_by_role("button", name="Start session")).to_be_visible()
+        await keep(page, "start")
+        await page.goto(f"{house.url}/#/inbox")
+        await expect(page.get_by_role("button", name="Allow once")).to_be_visible()
+        await keep(page, "inbox")
+        await page.goto(f"{house.url}/#/session/{ids['Write the release notes']}")
+        talk = Talk(page)
+        await talk.is_running()
+        await talk.send("Then translate them.")
+        await talk.field.fill("And publish them.")
+        await keep(page, "queue")
+        await page.get_by_role("button", name="Session menu").click()
+        await page.get_by_role("menuitem", name="Share").click()
+        await page.get_by_role("button", name="Create link").click()
+        await expect(page.get_by_role("textbox", name="Link")).to_be_visible()
+        await keep(page, "share")
+        await page.keyboard.press("Escape")
+        house.served.ended(ids[FAILING.title], house.served.prompt(ids[FAILING.title], FAILING.prompt))
+        await page.goto(f"{house.url}/#/session/{ids[FAILING.title]}")
+        await expect(page.get_by_role("button", name="Send again").last).to_be_visible()
+        await keep(page, "failed")
+    async with browser_context(browser) as page:
+        await page.goto(f"{house.url}/#/link-expired")
+        await expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+        await keep(page, "login")
+    url = house.url.replace("127.0.0.1", REACHABLE)
+    async with visiting(browser, house, url=url, viewport=SMALL, color_scheme="dark") as visitor:
+        page = await visitor.open()
+        await page.get_by_role("button", name="Settings").click()
+        await page.get_by_role("menuitem", name="Open on your phone").click()
+        await expect(page.get_by_role("img", name="QR code of a login link")).to_be_visible()
+        await keep(page, "scan")
+
+
+@asynccontextmanager
+async def browser_context(browser: Browser) -> AsyncGenerator[Page]:
+    """Open a page of a browser that is not logged in."""
+    context = await browser.new_context(viewport=SMALL, color_scheme="light")
+    try:
+        yield await context.new_page()
+    finally:
+        await context.close()
+
+
 async def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         home = Path(name) / "sync"
         home.mkdir()
-        with housed(home, *agents(home)) as house:
+        with housed(home, *agents(home), "--allow-host", REACHABLE) as house:
             async with running_browser(need_browser()) as browser:
                 await draw(browser, house)
+                await draw_small(browser, house)
 
 
 if __name__ == "__main__":
