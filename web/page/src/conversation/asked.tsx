@@ -8,7 +8,7 @@ import type { Item, ToolCall } from "@turnwire/client/view";
 import { useEffect } from "preact/hooks";
 
 import type { Resolved } from "../content/asked.js";
-import { FormCard } from "../content/elicitation.js";
+import { LazyFormCard } from "../content/lazy_form.js";
 import { PermissionCard, isNumberKey } from "../content/permission.js";
 import { singleKeys } from "../frame/shortcuts.js";
 import { tellError } from "../frame/toasts.js";
@@ -81,7 +81,7 @@ function Card({ request, resolved, canAnswer, shown }: CardProps) {
   const send = (body: object) => state.answer(request, body).catch(tellError);
   const common = { request, resolved, mayAnswer: canAnswer };
   if (request.method !== "session/request_permission") {
-    return <FormCard {...common} onAnswer={(answer) => send({ answer })} />;
+    return <LazyFormCard {...common} onAnswer={(answer) => send({ answer })} onError={tellError} />;
   }
   const terminals = state.view?.terminals;
   return (

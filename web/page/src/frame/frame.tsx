@@ -24,9 +24,9 @@ import { logOut } from "./login.js";
 import { type MenuEntry, MenuPlace, toggleMenu } from "./menu.js";
 import { pageKey } from "./page_key.js";
 import { openPalette } from "./palette.js";
-import { openPhoneDialog } from "./phone.js";
 import { openShortcutList } from "./shortcut_list.js";
 import { isMac, keysInWords, onShortcut } from "./shortcuts.js";
+import { tellError } from "./toasts.js";
 import { THEMES, THEME_WORDS, nextTheme, theme } from "./theme.js";
 
 const sidebar = kept<"open" | "closed">("sidebar", ["open", "closed"]);
@@ -241,7 +241,7 @@ function SettingsButton({ daemon, more }: SettingsProps) {
   const { capabilities } = daemon.client;
   const entries = (): MenuEntry[] => [
     { heading: `Signed in as ${whoIs(caller)} · turnwire ${capabilities.version}` },
-    ...(mayOwn(caller) ? [{ words: "Open on your phone", icon: "share" as const, run: () => openPhoneDialog(daemon) }] : []),
+    ...(mayOwn(caller) ? [{ words: "Open on your phone", icon: "share" as const, run: () => showPhoneDialog(daemon) }] : []),
     ...(pageKey() === undefined ? [] : [{ words: "Log out", icon: "back" as const, run: () => void logOut(daemon) }]),
     { heading: "Theme" },
     ...THEMES.map((each) => ({
@@ -268,6 +268,10 @@ function SettingsButton({ daemon, more }: SettingsProps) {
       <Icon name="settings" />
     </button>
   );
+}
+
+function showPhoneDialog(daemon: Daemon): void {
+  void import("./phone.js").then(({ openPhoneDialog }) => openPhoneDialog(daemon), tellError);
 }
 
 /** The logo. */

@@ -10,7 +10,6 @@ import { go } from "../route.js";
 import { type Daemon, mayControl, mayOwn } from "../state/daemon.js";
 import type { ListedSession } from "../state/session_list.js";
 import { titleOf } from "./badge.js";
-import { ShareDialog } from "./share.js";
 
 /** The session that is being renamed, and where its field is shown. */
 export const renaming = signal<{ readonly sessionId: string; readonly where: "list" | "head" } | undefined>(undefined);
@@ -27,7 +26,11 @@ export function sessionActions(daemon: Daemon, listed: ListedSession, where: "li
     items.push({ words: "Rename", icon: "pencil", run: rename });
   }
   if (mayOwn(daemon.caller)) {
-    const share = () => openDialog(() => <ShareDialog daemon={daemon} entry={entry} />);
+    const share = () =>
+      void import("./share.js").then(
+        ({ ShareDialog }) => openDialog(() => <ShareDialog daemon={daemon} entry={entry} />),
+        tellError,
+      );
     items.push({ words: "Share", icon: "share", run: share });
   }
   items.push({ words: "Inspector", icon: "inspector", run: () => go({ at: "inspector", sessionId }) });

@@ -1,6 +1,6 @@
 /** The open requests of all sessions. */
 
-import { FormCard } from "../content/elicitation.js";
+import { LazyFormCard } from "../content/lazy_form.js";
 import { PermissionCard } from "../content/permission.js";
 import { Icon } from "../frame/icon.js";
 import { canNotify, isNotified, setNotified } from "../frame/notifications.js";
@@ -64,9 +64,14 @@ function AskedCard({ asked, mayAnswer, inbox }: CardProps) {
   );
   if (request.method !== "session/request_permission") {
     return (
-      <FormCard request={request} mayAnswer={mayAnswer} onAnswer={(given) => answer({ answer: given })}>
+      <LazyFormCard
+        request={request}
+        mayAnswer={mayAnswer}
+        onAnswer={(given) => answer({ answer: given })}
+        onError={tellError}
+      >
         {from}
-      </FormCard>
+      </LazyFormCard>
     );
   }
   const select = (optionId: string) => answer({ outcome: { outcome: "selected", optionId } });
