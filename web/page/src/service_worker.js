@@ -1,7 +1,7 @@
 /**
- * The page's service worker. It keeps the page's own hashed files and nothing else: no answer of the daemon, and not
- * the document, so that what is shown is never older than the daemon. Without a daemon it says so. It also shows what
- * notifications lead to, and sends the answers that were given on them.
+ * The page's service worker. It caches the page's hashed files only: no response of the daemon and not the document, so
+ * that the page is never older than the daemon. If the daemon is unreachable, it shows a message. It also opens the
+ * session of a notification, and sends the answer that was chosen in one.
  */
 
 const FILES = "turnwire-files-1";
@@ -24,10 +24,10 @@ self.addEventListener("fetch", (event) => {
   if (request.method !== "GET") return;
   if (url.href.startsWith(assets)) event.respondWith(file(request));
   else if (request.mode === "navigate" && url.pathname === scope.pathname) event.respondWith(page(request));
-  // All else is the daemon's own business.
+  // Everything else goes to the daemon.
 });
 
-/** A name has the hash of what is in it, so a file that was kept is the right one. */
+/** File names contain a hash of the content, so a cached file is current. */
 async function file(request) {
   const files = await caches.open(FILES);
   const known = await files.match(request);
@@ -63,8 +63,8 @@ async function unreachable() {
 ${links.join("")}
 <main class="outside">
 <h1>The daemon is not reachable</h1>
-<p>It is not running, or there is no network between you and it. Nothing is shown until it answers, because it might not be true any more.</p>
-<p class="soft" role="status">This page comes back by itself when it does.</p>
+<p>It is not running, or there is no network connection to it. Sessions are shown again when it answers.</p>
+<p class="soft" role="status">This page reloads as soon as the daemon is back.</p>
 </main>
 <script src="${waiting}"></script>
 </html>`;
@@ -82,7 +82,7 @@ self.addEventListener("notificationclick", (event) => {
   event.waitUntil(isAnswer ? answer(notification.data, action.slice(ANSWER.length)) : show(notification.data));
 });
 
-/** Answer a permission request. If that does not work, show the session, which says why. */
+/** Answer a permission request. If that fails, open the session, which shows the reason. */
 async function answer(about, optionId) {
   try {
     const path = `session/${encodeURIComponent(about.sessionId)}/permissions/${encodeURIComponent(about.requestId)}`;
@@ -91,7 +91,7 @@ async function answer(about, optionId) {
     const sent = await fetch(new URL(path, scope), { method: "POST", headers, body, credentials: "same-origin" });
     if (sent.ok) return;
   } catch {
-    // As below.
+    // Open the session instead.
   }
   await show(about);
 }

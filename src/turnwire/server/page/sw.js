@@ -7,8 +7,8 @@ var e=`turnwire-files-1`,t=new URL(self.registration.scope),n=new URL(`assets/`,
 ${(await(await caches.open(e)).keys()).map(e=>e.url).filter(e=>e.endsWith(`.css`)).slice(-1).map(e=>`<link rel="stylesheet" href="${e}">`).join(``)}
 <main class="outside">
 <h1>The daemon is not reachable</h1>
-<p>It is not running, or there is no network between you and it. Nothing is shown until it answers, because it might not be true any more.</p>
-<p class="soft" role="status">This page comes back by itself when it does.</p>
+<p>It is not running, or there is no network connection to it. Sessions are shown again when it answers.</p>
+<p class="soft" role="status">This page reloads as soon as the daemon is back.</p>
 </main>
 <script src="${r}"><\/script>
 </html>`;return new Response(t,{status:503,headers:{"Content-Type":`text/html; charset=utf-8`,"Content-Security-Policy":`default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`}})}self.addEventListener(`notificationclick`,e=>{let{notification:t,action:n}=e;t.close();let r=n.startsWith(`answer `);e.waitUntil(r?s(t.data,n.slice(7)):c(t.data))});async function s(e,n){try{let r=`session/${encodeURIComponent(e.sessionId)}/permissions/${encodeURIComponent(e.requestId)}`,i=JSON.stringify({outcome:{outcome:`selected`,optionId:n}}),a={"Content-Type":`application/json`,...e.pageKey&&{"Turnwire-Page-Key":e.pageKey}};if((await fetch(new URL(r,t),{method:`POST`,headers:a,body:i,credentials:`same-origin`})).ok)return}catch{}await c(e)}async function c({hash:e}){let n=(await self.clients.matchAll({type:`window`,includeUncontrolled:!0})).filter(e=>new URL(e.url).pathname===t.pathname),r=n.find(e=>e.focused)??n.find(t=>new URL(t.url).hash===e)??n[0];if(!r)return void await self.clients.openWindow(new URL(e,t));r.postMessage({show:e}),await r.focus()}
