@@ -42,7 +42,7 @@ def _option(*words: str, about: str, **more: Any) -> Any:
 @_option("--max-tokens", type=click.IntRange(1), about="Tokens of one answer.")
 @_option("--mode", type=click.Choice(MODES), default="ask", about="The mode of new sessions.")
 def agent(models: tuple[str, ...], model_url: str | None, **flags: Any) -> None:
-    """Be the built-in agent, on stdin and stdout.
+    """Run the built-in agent on stdio.
 
     It speaks ACP, so an editor can start it as its agent. `turnwire serve` starts it if no other agent is named.
     Without a model it answers by fixed rules. With a model, which needs turnwire[agent], it reads, edits and runs

@@ -95,7 +95,7 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
 @click.option("--undo", is_flag=True, help="Show it in lists again.")
 @with_reach
 def archive(reach: Reach, session: str, undo: bool) -> None:
-    """Archive a session: lists hide it. Its log stays, and a prompt brings it back."""
+    """Archive a session (hide it from lists). Its log stays, and a prompt brings it back."""
     tell_daemon(reach, "POST", f"/session/{segment(session)}/{'unarchive' if undo else 'archive'}")
     tell(f"{'unarchived' if undo else 'archived'} {session}")
 
@@ -122,7 +122,7 @@ turnwire tail SESSION --json | jq 'select(.type == "turn_complete")'
 @click.option("--prompt", "text", metavar="TEXT", help="Send this prompt, then stay.")
 @with_reach
 def attach(reach: Reach, session: str, live: bool, text: str | None) -> None:
-    """Show a session: what happened, then what happens."""
+    """Show a session, then follow it."""
     if text is not None and not text.strip():
         raise click.UsageError("there is no prompt; give --prompt some words, or leave it out")
     anyio.run(until_ctrl_c, _attach, reach, SessionId(session), live, text)

@@ -41,7 +41,7 @@ FOR_DAEMON = frozenset({"agents", "data", "limits", "config", "log_format", "log
 def stdio(
     ctx: click.Context, daemon: str | None, session: str | None, token_file: str | None, **flags: Any
 ) -> None:
-    """Be an agent on stdin and stdout, for an editor.
+    """Act as an ACP agent on stdio, for editors.
 
     The agent runs in a daemon of its data folder, which is started if needed and shared by all editors of that
     folder. Turns continue when the editor closes. The daemon ends soon after its last client and turn.

@@ -160,7 +160,7 @@ def _id_of(given: str, listed: list[dict[str, Any]]) -> str:
 @click.command(cls=Command, examples=LOGIN_EXAMPLES)
 @with_reach
 def login(reach: Reach) -> None:
-    """Print a new link that logs a browser in, once, within ten minutes."""
+    """Print a link that signs a browser in, once, within ten minutes."""
     click.echo(ask(reach, "POST", "/login-link", shape=_Link).url)
 
 
@@ -168,7 +168,7 @@ def login(reach: Reach) -> None:
 @click.option("--print", "is_printed", is_flag=True, help="Print the link instead of opening it.")
 @with_reach
 def open(reach: Reach, is_printed: bool) -> None:
-    """Open the page in the browser, logged in.
+    """Open the page in the browser, signed in.
 
     A one-time link is created for it. It is printed only on request, or if no browser can be started.
     """
@@ -194,7 +194,7 @@ def open(reach: Reach, is_printed: bool) -> None:
 def share(
     reach: Reach, session: str, lifetime: str | None, is_list: bool, revoke: str | None, as_json: bool
 ) -> None:
-    """Print a link by which others watch one session, and can do nothing else.
+    """Print a link to watch one session, and to do nothing else.
 
     It opens any number of times until it expires or is revoked. Everyone who has it sees everything in the session,
     past and future.

@@ -150,7 +150,7 @@ class _Turn(Struct):
 @click.argument("prompt", required=False)
 @with_reach
 def cancel(reach: Reach, session: str, prompt: str | None) -> None:
-    """Stop the running turn, or one that is named."""
+    """Cancel the running turn, or a named prompt."""
     path = f"/session/{segment(session)}"
     # The daemon accepts a cancel without a turn, so that it can be sent twice; a person wants to know.
     named = "current" if prompt is None else segment(prompt)

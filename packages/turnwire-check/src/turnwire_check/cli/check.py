@@ -120,7 +120,7 @@ turnwire check --dry-run -- my-agent                     which of them can be ju
 )
 @click.pass_context
 def check(ctx: click.Context, listing: bool, dry_run: bool, **flags: Any) -> None:
-    """Judge whether an agent or a client keeps the rules of ACP, or a server those of ACP or of REST.
+    """Test an agent or client for ACP conformance, or a server for ACP or REST.
 
     Each case opens a separate connection, makes the agent perform an action, and examines the frames. A case fails
     for its own rule alone; a case that cannot be checked on this agent reports the reason.

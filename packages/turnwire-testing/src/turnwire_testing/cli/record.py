@@ -34,7 +34,7 @@ turnwire serve -- turnwire record -- my-agent    what a daemon and its agent say
 @redaction_options("all")
 @click.pass_context
 def record(ctx: click.Context, output: str | None, redact: tuple[str, ...], no_redact: bool) -> None:
-    """Record what an agent and its client say to each other.
+    """Record the frames between an agent and its client.
 
     A client starts this command in the agent's place. Frames pass unchanged in both directions; redaction applies
     to the file only. It ends with the agent and returns the agent's exit code. `turnwire replay FILE` plays the

@@ -63,7 +63,7 @@ class Speed(click.ParamType[float | None]):
 )
 @click.pass_context
 def replay(ctx: click.Context, file: Path, **flags: Any) -> None:
-    """Be the agent of a recording, on stdin and stdout.
+    """Act as the agent of a recording on stdio.
 
     It repeats the actions of the recorded agent in order; at each frame of the client it waits until this client
     has sent it. Request ids, session ids and folders are the live client's. A request that is not in the recording
