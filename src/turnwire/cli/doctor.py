@@ -39,7 +39,7 @@ from turnwire.cli.output import (
 )
 from turnwire.cli.reach import Reach, check_url, local_daemon, open_http, own_token, usual_url
 from turnwire.client.http import TOKEN_VARIABLE
-from turnwire.errors import ConfigError, LogError, TurnwireError
+from turnwire.errors import ConfigError, LogError, LogFull, TurnwireError, Unauthenticated
 from turnwire.hosting.agent_connection import AgentConnection
 from turnwire.hosting.local_daemon import TOKEN_FILE, URL_VARIABLE, LocalDaemon, read_token
 from turnwire.hosting.source import AgentSource
@@ -88,8 +88,8 @@ def check_folder(settings: Settings) -> Check:
     data = settings.data
     if data is None:
         return Check("warn", "data", "in memory: sessions are gone when the daemon ends", "set log to sqlite")
-    place = next(each for each in (data, *data.absolute().parents) if each.is_dir())
     try:
+        place = next(each for each in (data, *data.absolute().parents) if each.is_dir())
         if data.is_dir() and not os.access(data, os.R_OK | os.W_OK | os.X_OK):
             return Check("fail", "data", foreign_folder(data))
         with tempfile.TemporaryDirectory(dir=place, prefix=".turnwire-doctor-") as folder:
@@ -97,12 +97,12 @@ def check_folder(settings: Settings) -> Check:
     except (OSError, sqlite3.Error) as error:
         if is_full(error):
             return Check("fail", "data", f"the disk of {data} is full", f"make room on the disk of {data}")
-        return Check("fail", "data", f"{data} cannot be written", f"make {place} writable, or give --data DIR")
+        return Check("fail", "data", f"{data} cannot be written", "make it writable, or give --data DIR")
     if mode != "wal":
         return Check(
             "fail", "data", f"{data} cannot be locked as SQLite needs it", "give --data DIR on a local disk"
         )
-    return Check("ok", "data", str(data) if data.is_dir() else f"{data}, made at the first start")
+    return Check("ok", "data", str(data) if place == data else f"{data}, created at the first start")
 
 
 async def check_tokens(settings: Settings, limits: Limits) -> AsyncGenerator[Check]:
@@ -223,11 +223,15 @@ async def check_daemon(reach: Reach) -> Check:
             return Check("warn", "daemon", str(error), "turnwire serve")
         try:
             answer = await http.ask("GET", "/capabilities", patient=False)
-        except TurnwireError as error:
+            ready = await http.ask("GET", "/ready", patient=False, accepts={503})
+        except Unauthenticated as error:
             return Check("fail", "daemon", f"{reach.url} rejects our token", str(error))
-        state = (await http.ask("GET", "/ready", patient=False, accepts={503})).read(_Readiness)
-    if state.reason is not None:
-        return Check("fail", "daemon", f"{reach.url} accepts no prompts: {log_trouble(state.reason)}", MAKE_ROOM)
+        except TurnwireError as error:
+            return Check("fail", "daemon", f"{reach.url} does not answer as a daemon should", str(error))
+    why = ready.read(_Readiness).reason
+    if why is not None:
+        advice = MAKE_ROOM if why == LogFull.code else "look at the log lines of the daemon"
+        return Check("fail", "daemon", f"{reach.url} accepts no prompts: {log_trouble(why)}", advice)
     theirs = answer.read(_Version).version
     if theirs not in (None, __version__):
         advice = "restart the daemon, or update this one"
