@@ -132,7 +132,7 @@ AGENT = "turnwire.agent"
 
 
 class SettingOption(click.Option):
-    """An option under a heading of its own in the help."""
+    """An option under a separate heading in the help."""
 
     def __init__(self, heading: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

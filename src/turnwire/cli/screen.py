@@ -449,7 +449,7 @@ class TextScreen:
             self._speech = speech
 
     def _break(self) -> None:
-        """Begin another message: a block of its own on a terminal, a line of its own elsewhere."""
+        """Begin another message: in a new block on a terminal, on a new line elsewhere."""
         if self._speech is not Speech.WORDS:
             return
         if self._sink.draws:
