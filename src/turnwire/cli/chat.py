@@ -37,7 +37,7 @@ from turnwire.cli.chat_commands import (
     settings_of,
     to_content,
 )
-from turnwire.cli.chat_session import ChatSession, Link, Place, open_place
+from turnwire.cli.chat_session import ChatSession, Link, ListedAgent, Place, open_place
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
 from turnwire.cli.credentials import TOKEN_NAME
 from turnwire.cli.line_editor import Choice, LineEditor
@@ -445,7 +445,9 @@ class Chat:
         """Show the agent, its model and the folder of the session."""
         view = current.view
         name = view.session.agent_name
-        agents = await self.place.agents()
+        agents: Sequence[ListedAgent] = []
+        with suppress(TurnwireError):
+            agents = await self.place.agents()
         label = next((each.label for each in agents if each.name == name or (name is None and each.default)), name)
         model = settings_of(view).get("model")
         parts = [label, None if model is None else f"model {model.current}", _short_path(view.session.cwd)]
