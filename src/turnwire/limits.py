@@ -158,8 +158,8 @@ class Limits:
     write_timeout_s: float = 60.0
     """A reader that accepts nothing for this long is disconnected; its cursor brings it back without loss."""
     hold_s: float = 60.0
-    """Time that agents wait for the next daemon after theirs was killed; a supervisor starts it within seconds. With
-    0 they end with their daemon."""
+    """Time that agents wait for the next daemon after a crash; a supervisor starts it within seconds. With 0 they
+    end with their daemon."""
     drain_s: float = 30.0
     """Time for running turns at shutdown before they are ended. Supervisors wait 90 s."""
     editor_idle_s: float = 10.0

@@ -53,8 +53,10 @@ def test_systemd_finds_nothing_wrong_with_it(unit: Path) -> None:
 
 
 def test_a_unit_with_a_wrong_word_would_be_found(unit: Path) -> None:
-    unit.write_text(unit.read_text(encoding="utf-8").replace("KillMode=mixed", "KillMode=mixd"), encoding="utf-8")
-    assert "mixd" in analyze("verify", "--man=no", str(unit)).stderr
+    unit.write_text(
+        unit.read_text(encoding="utf-8").replace("KillMode=process", "KillMode=proces"), encoding="utf-8"
+    )
+    assert "proces" in analyze("verify", "--man=no", str(unit)).stderr
 
 
 def test_what_runs_in_it_can_do_little_else(unit: Path) -> None:
@@ -66,7 +68,7 @@ def test_what_runs_in_it_can_do_little_else(unit: Path) -> None:
 
 def test_it_is_stopped_by_the_signal_that_drains_and_not_before_the_drain_is_over() -> None:
     known = settings()
-    assert (known["KillSignal"], known["KillMode"]) == ("SIGTERM", "mixed")
+    assert (known["KillSignal"], known["KillMode"]) == ("SIGTERM", "process")
     assert int(known["TimeoutStopSec"]) > Limits().drain_s
 
 

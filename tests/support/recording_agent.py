@@ -1,9 +1,9 @@
 """The agent of the kill tests and fault runs: starts fast, and records its prompts itself.
 
-Run as `python -I -S recording_agent.py RECORD NAME [marks] [clings] [v2]`. The record has a line for each prompt. It
-is written before any other action, so it lists an agent's prompts whatever becomes of the daemon: the machine's steady
-clock in nanoseconds, the process, the name, `prompt`, the agent's name for the session, and the prompt's tag. A
-prompt is `TAG WHAT …`:
+Run as `python -I -S recording_agent.py RECORD NAME [marks] [clings] [v2]`. The record has a line for each prompt.
+It is written before any other action, so it lists an agent's prompts whatever becomes of the daemon: the machine's
+steady clock in nanoseconds, the process, the name, `prompt`, the agent's name for the session, and the prompt's
+tag. A prompt is `TAG WHAT …`:
 
     quick        one chunk, then the end
     flood N      N chunks at once, then the end

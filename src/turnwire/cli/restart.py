@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
+import anyio
 import click
 
 from turnwire.cli.commands import Command
@@ -28,27 +28,26 @@ LOOKED_S = 0.05
 def restart(url: str | None, data: Path | None) -> None:
     """Restart the daemon on this machine. Its agents and their turns continue; clients see a pause.
 
-    The new program is the one that is installed now, with the same arguments. Agents that the daemon does not host as
-    processes of its data folder are the exception: their turns end.
+    The new program is the one that is installed now, with the same arguments. Turns of agents that are no processes
+    of the daemon, at an address for example, end.
     """
     found = running(os.environ)
     daemon = at_url(url, found) if url is not None else only_one(found, data)
     if daemon is None:
         raise ConfigError("no such daemon of yours runs on this machine; start one with: turnwire serve")
-    begun = daemon.started
     try:
         os.kill(daemon.pid, HAND_OVER)
     except ProcessLookupError:
         raise ConfigError("the daemon ended before it could restart; start one with: turnwire serve") from None
-    deadline = time.monotonic() + STARTED_S
-    while time.monotonic() < deadline:
-        if (now := _daemon_at(daemon.pid)) is not None and now.started != begun:
-            click.echo(f"restarted: {printable(now.url)}")
-            return
-        time.sleep(LOOKED_S)
+    click.echo(f"restarted: {printable(anyio.run(_next, daemon))}")
+
+
+async def _next(before: LocalDaemon) -> str:
+    """Wait for the daemon's new program and return its address. The process id remains the same."""
+    with anyio.move_on_after(STARTED_S):
+        while True:
+            for each in running(os.environ):
+                if each.pid == before.pid and each.started != before.started:
+                    return each.url
+            await anyio.sleep(LOOKED_S)
     raise ConfigError("the daemon did not start again in time; its log says why")
-
-
-def _daemon_at(pid: int) -> LocalDaemon | None:
-    """Return the running daemon with this process id: it remains the same over a restart."""
-    return next((each for each in running(os.environ) if each.pid == pid), None)
