@@ -174,9 +174,9 @@ class HolderLink:
         ended: Callable[[], None],
         stderr: StderrTail,
         stderr_ended: Callable[[], None],
-        program: subprocess.Popen[bytes] | None = None,
+        holder: int = 0,
     ) -> None:
-        """`ended` is called once, when the tree or the holder is gone. `program`: the holder, if we started it."""
+        """`ended` is called once, when the tree or the holder is gone. `holder`: its process id, if known."""
         self._loop = asyncio.get_running_loop()
         self._socket = connection
         self._limits = limits
@@ -184,8 +184,7 @@ class HolderLink:
         self._ended = ended
         self._stderr = stderr
         self._stderr_ended = stderr_ended
-        self._program = program
-        self.holder = 0 if program is None else program.pid
+        self.holder = holder
         self._frames = _Frames(limits, self._watch)
         self._input = _Input(limits, self._put)
         self._received = bytearray()
@@ -214,8 +213,8 @@ class HolderLink:
         self.send_nowait = self._input.send_nowait
         connection.setblocking(False)
         _open_links.add(self)
-        if program is not None:
-            spare_guard(program.pid, is_spared=True)
+        if holder:
+            spare_guard(holder, is_spared=True)
         self._watch()
 
     # -- the link --------------------------------------------------------------------------------------------
@@ -496,16 +495,18 @@ class HolderLink:
         self._sent.set()
         self.greeted.set()
         self._socket.close()
-        if self._program is not None:
-            _reap(self._loop, self._program)
+        _reap(self._loop, self.holder)
         spare_guard(self.holder, is_spared=False)
         remove_control_group(control_group(self.holder))
 
 
-def _reap(loop: asyncio.AbstractEventLoop, program: subprocess.Popen[bytes], again_s: float = 0.01) -> None:
-    """Reap a holder that ends soon; if it does not, the agent continues after this process."""
-    if program.poll() is None and not loop.is_closed():
-        loop.call_later(again_s, _reap, loop, program, min(2 * again_s, 1.0))
+def _reap(loop: asyncio.AbstractEventLoop, holder: int, again_s: float = 0.001) -> None:
+    """Reap a holder once it has ended, if it is a child of ours: an earlier program of this process may have
+    started it.
+    """
+    with suppress(ChildProcessError):
+        if holder and not os.waitpid(holder, os.WNOHANG)[0]:
+            loop.call_later(again_s, _reap, loop, holder, min(2 * again_s, 1.0))
 
 
 _open_links: set[HolderLink] = set()
@@ -528,7 +529,7 @@ class HeldProcess(AgentProcess):
         hidden: Sequence[bytes],
         limits: Limits,
         sleep: Sleep,
-        holder: subprocess.Popen[bytes] | None = None,
+        holder: int = 0,
     ) -> None:
         super().__init__(name, limits, sleep)
         self._stderr = StderrTail(NO_END, STDERR_TAIL_BYTES, hidden, self._finish_if_drained)
@@ -539,7 +540,7 @@ class HeldProcess(AgentProcess):
             ended=self._guard_ended,
             stderr=self._stderr,
             stderr_ended=self._finish_if_drained,
-            program=holder,
+            holder=holder,
         )
 
     async def greet(self) -> None:
@@ -582,7 +583,7 @@ class Holders:
 
     def _start(
         self, command: Sequence[str], cwd: str | os.PathLike[str], env: Mapping[str, str], limits: Limits
-    ) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    ) -> tuple[socket.socket, int]:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._folder / f"{randomness.token_hex(8)}{SUFFIX}"
         connection = socket.socket(socket.AF_UNIX)
@@ -612,7 +613,9 @@ class Holders:
             connection.close()
             path.unlink(missing_ok=True)
             raise
-        return connection, holder
+        # It outlives this object, and `_reap` asks for its end by its id.
+        holder.returncode = 0
+        return connection, holder.pid
 
     async def find(self, limits: Limits, hidden: Sequence[bytes], sleep: Sleep = anyio.sleep) -> list[HeldProcess]:
         """Connect to the holders that an earlier process has left. Call it with the lock of the folder.
