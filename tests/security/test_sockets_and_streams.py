@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,9 +18,10 @@ from tests.security.slow_request import GONE, connect
 from tests.security.test_connections import FILES, frugal_daemon
 from tests.support.daemons import TOKEN, Running
 
+from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
 from turnwire.server import open_streams, websocket_connection
-from turnwire.server.access.tokens import Role
+from turnwire.server.access.tokens import Identity, Role
 from turnwire_testing.patience import WAIT_S, quiet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.guarantee("G13")]
@@ -181,6 +182,21 @@ async def test_a_credential_has_a_number_of_event_streams(
                 await anyio.sleep(0.01)
         answer = await open_stream(host, stack, path, secret, await connect(daemon))
         assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_credential_has_a_number_of_exports(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as daemon, daemon.client() as owner:
+        session_id = await open_session(owner, tmp_path)
+        token_id, secret = await issue(daemon, Role.OBSERVER, session_id=session_id)
+        who = Identity("guest", Role.OBSERVER, SessionId(session_id), token_id)
+        path, streams = f"/session/{session_id}/export", daemon.daemon.open_streams
+        with ExitStack() as running:
+            for _ in range(open_streams.CREDENTIAL_EXPORTS):
+                running.enter_context(streams.export(who))
+            refused = await owner.get(path, headers=bearer(secret))
+            assert (refused.status_code, refused.json()["limit"]) == (429, "credential_exports")
+            assert (await owner.get(path)).status_code == 200
+        assert (await owner.get(path, headers=bearer(secret))).status_code == 200
 
 
 @needs_linux

@@ -1,7 +1,8 @@
-"""Open event streams and sockets by credential; each holds a descriptor while its client is connected."""
+"""Open event streams, sockets and exports by credential; each holds a descriptor while its client is connected."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -17,6 +18,9 @@ CREDENTIAL_STREAMS = 256
 """Event streams of one credential: a page needs one, a busy dashboard some dozens."""
 SESSION_CREDENTIAL_STREAMS = 128
 """Event streams of a credential for one session, such as a share link that is passed on."""
+
+CREDENTIAL_EXPORTS = 4
+"""Exports of one credential at a time: each reads a whole session, and hundreds would delay everybody."""
 
 
 class OpenStream(NamedTuple):
@@ -34,6 +38,7 @@ class OpenStreams:
     def __init__(self) -> None:
         self._by_credential: dict[str, dict[OpenStream, None]] = {}
         self._number = 0
+        self._exports: Counter[str] = Counter()
 
     def add(self, who: Identity, drop: Callable[[], None]) -> OpenStream:
         """Count a stream or socket until it is removed."""
@@ -88,3 +93,21 @@ class OpenStreams:
                     self.remove(stream)
                 else:
                     answer.on_end = lambda: self.remove(stream)
+
+    @contextmanager
+    def export(self, who: Identity) -> Generator[None]:
+        """Count an export while it runs. Raises `TooManyRequests`."""
+        credential = who.token_id or ""
+        if who.role is not Role.OWNER and self._exports[credential] >= CREDENTIAL_EXPORTS:
+            raise TooManyRequests(
+                "this credential has too many exports running; wait until one has ended",
+                limit="credential_exports",
+                value=CREDENTIAL_EXPORTS,
+            )
+        self._exports[credential] += 1
+        try:
+            yield
+        finally:
+            self._exports[credential] -= 1
+            if not self._exports[credential]:
+                del self._exports[credential]

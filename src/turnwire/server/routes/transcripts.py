@@ -231,6 +231,11 @@ def earlier_of(view: View, page: Page, children: Sequence[ChildRecord] = ()) -> 
 
 
 async def export(call: Call, send: Send) -> None:
+    with call.daemon.open_streams.export(call.who):
+        await _export(call, send)
+
+
+async def _export(call: Call, send: Send) -> None:
     daemon, session_id = call.daemon, call.session_id
     head = await daemon.node.head(session_id)
     shaped = ProjectedLog(daemon.log, session_id, head.epoch, call.query.shape, daemon.limits)
