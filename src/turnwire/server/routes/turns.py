@@ -77,8 +77,8 @@ class PromptReceipt(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     a separate turn (`started`).
     """
     reason: str | None = None
-    """Why the prompt was not added to the running turn: `not_offered`, `declined`, `turn_ended`, `no_turn`,
-    `not_at_work`, `agent_gone`; or `asked` if the agent has not answered yet.
+    """Why the prompt was not added to the running turn: `not_offered`, `not_on_v2`, `declined`, `turn_ended`,
+    `no_turn`, `not_at_work`, `agent_gone`; or `asked` if the agent has not answered yet.
     """
 
 
