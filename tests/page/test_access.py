@@ -269,7 +269,7 @@ CLOSE_AND_PRESS = """() => {
 """A key pressed before the browser has reported that the dialog is closed."""
 
 
-async def test_a_key_right_behind_the_one_that_closed_a_dialog_works(browser: Browser, tmp_path: Path) -> None:
+async def test_a_key_works_right_after_a_dialog_was_closed(browser: Browser, tmp_path: Path) -> None:
     with housed(tmp_path) as house:
         async with visiting(browser, house) as visitor:
             page = await visitor.open()

@@ -21,7 +21,7 @@ TABS = 12
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_a_daemon_killed_in_the_middle_of_a_turn_loses_nothing_and_tells_nothing_twice(
+async def test_a_daemon_killed_in_the_middle_of_a_turn_loses_and_repeats_nothing(
     browser: Browser, tmp_path: Path, profile: str
 ) -> None:
     with housed(tmp_path) as house:
@@ -73,7 +73,7 @@ async def test_a_network_that_is_cut_and_comes_back_leaves_no_trace(browser: Bro
             await expect(talk.said("ko ko ko li li li mu mu mu")).to_have_count(1)
 
 
-async def test_a_short_cut_is_not_worth_a_word(browser: Browser, house: House) -> None:
+async def test_a_short_cut_shows_no_banner(browser: Browser, house: House) -> None:
     session_id = house.session()
     gate = house.gate(session_id)
     with anyio.fail_after(LONG_S):
@@ -138,7 +138,7 @@ async def test_a_dozen_tabs_of_one_browser_are_live_over_http_1(browser: Browser
                 await expect(each.said("ko ko ko li li li")).to_have_count(1)
 
 
-async def test_a_reload_without_a_daemon_says_so_and_goes_on_by_itself(browser: Browser, tmp_path: Path) -> None:
+async def test_a_reload_without_a_daemon_recovers_by_itself(browser: Browser, tmp_path: Path) -> None:
     with housed(tmp_path) as house:
         session_id = house.session()
         async with visiting(browser, house) as visitor:
@@ -159,7 +159,7 @@ async def test_a_reload_without_a_daemon_says_so_and_goes_on_by_itself(browser: 
             await talk.has_ended("end_turn", "end_turn")
 
 
-async def test_a_page_that_slept_shows_what_came_meanwhile_without_an_alarm(browser: Browser, house: House) -> None:
+async def test_a_page_that_slept_catches_up_without_a_banner(browser: Browser, house: House) -> None:
     session_id = house.session()
     gate = house.gate(session_id)
     async with visiting(browser, house) as visitor:

@@ -45,9 +45,7 @@ DEMONSTRATIONS = {
 """Demonstrations that ask nothing, with their ends."""
 
 
-async def test_what_agents_can_do_is_shown_alike_everywhere_and_after_a_reload(
-    browser: Browser, house: House
-) -> None:
+async def test_demonstrations_look_the_same_in_every_tab_and_after_a_reload(browser: Browser, house: House) -> None:
     session_id = house.session("builtin")
     async with both(browser, house, f"session/{session_id}") as pages:
         desk, phone = talks = [Talk(each) for each in pages]
@@ -66,7 +64,7 @@ async def test_what_agents_can_do_is_shown_alike_everywhere_and_after_a_reload(
         await expect(desk.log).to_have_text(live, use_inner_text=True)
 
 
-async def test_a_long_answer_is_stopped_and_says_by_whom(browser: Browser, house: House) -> None:
+async def test_a_stopped_answer_names_who_stopped_it(browser: Browser, house: House) -> None:
     session_id = house.session("builtin")
     async with visiting(browser, house) as visitor:
         talk = Talk(await visitor.session(session_id))

@@ -25,7 +25,7 @@ def top_of(words: str) -> str:
         .getBoundingClientRect().top"""
 
 
-async def test_what_is_read_stays_where_it_is_while_more_comes(browser: Browser, house: House) -> None:
+async def test_visible_text_stays_in_place_while_more_arrives(browser: Browser, house: House) -> None:
     session_id = house.session()
     gate, last = house.gate(f"{session_id}-more"), house.gate(f"{session_id}-last")
     async with both(browser, house, f"session/{session_id}") as pages:

@@ -61,7 +61,7 @@ async def test_badges_follow_the_log_in_every_page(browser: Browser, house: Hous
             await expect(each).to_have_accessible_name(re.compile("Agent gone"))
 
 
-async def test_a_new_name_is_the_name_everywhere(browser: Browser, house: House) -> None:
+async def test_a_new_title_appears_in_every_tab(browser: Browser, house: House) -> None:
     house.session(title="old name")
     async with both(browser, house) as (desk, phone):
         await choose(desk, "old name", "Rename")
@@ -100,9 +100,7 @@ async def test_a_closed_session_can_be_read_and_takes_no_prompt(browser: Browser
             await expect(Talk(each).said("ko ko ko")).to_have_count(1)
 
 
-async def test_what_agents_ask_is_in_one_inbox_and_leaves_it_when_it_is_answered(
-    browser: Browser, tmp_path: Path
-) -> None:
+async def test_open_requests_are_in_the_inbox_until_they_are_answered(browser: Browser, tmp_path: Path) -> None:
     with housed(tmp_path) as house:
         sessions = {name: house.session(profile, title=name) for name, profile in (("one", "v1"), ("two", "v2"))}
         async with both(browser, house, "inbox") as (desk, phone):
@@ -130,7 +128,7 @@ async def test_what_agents_ask_is_in_one_inbox_and_leaves_it_when_it_is_answered
             )
 
 
-async def test_a_search_finds_titles_and_what_was_said(browser: Browser, house: House) -> None:
+async def test_a_search_finds_titles_and_messages(browser: Browser, house: House) -> None:
     said = house.session(title="plain title")
     house.session(title="a kestrel in the title")
     house.served.said(said, 'say 1 "the kestrel hovers"')

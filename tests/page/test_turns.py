@@ -16,7 +16,7 @@ VERSIONS = pytest.mark.parametrize("profile", PROFILES)
 
 
 @VERSIONS
-async def test_a_prompt_is_told_once_streams_and_ends_alike_everywhere(
+async def test_a_prompt_appears_once_and_ends_the_same_in_every_tab(
     browser: Browser, house: House, profile: str
 ) -> None:
     session_id = house.session(profile)
@@ -55,7 +55,7 @@ async def test_a_turn_is_stopped_from_the_other_page(browser: Browser, house: Ho
             await each.has_ended("cancelled", "end_turn")
 
 
-async def test_who_points_at_an_end_is_shown_its_receipt_live_and_after_a_reload(
+async def test_the_tooltip_of_an_end_has_its_receipt_live_and_after_a_reload(
     browser: Browser, house: House
 ) -> None:
     session_id = house.session()
@@ -78,7 +78,7 @@ async def test_who_points_at_an_end_is_shown_its_receipt_live_and_after_a_reload
 
 
 @VERSIONS
-async def test_a_turn_that_failed_says_so_everywhere(browser: Browser, house: House, profile: str) -> None:
+async def test_a_failed_turn_shows_its_error_in_every_tab(browser: Browser, house: House, profile: str) -> None:
     session_id = house.session(profile)
     async with both(browser, house, f"session/{session_id}") as pages:
         talks = [Talk(each) for each in pages]
@@ -89,7 +89,7 @@ async def test_a_turn_that_failed_says_so_everywhere(browser: Browser, house: Ho
             await expect(each.said("ko ko")).to_have_count(1)
 
 
-async def test_what_comes_after_the_end_is_marked_as_late(browser: Browser, house: House) -> None:
+async def test_output_after_the_end_is_marked_as_late(browser: Browser, house: House) -> None:
     session_id = house.session("v1")
     async with both(browser, house, f"session/{session_id}") as pages:
         talks = [Talk(each) for each in pages]
@@ -142,7 +142,7 @@ async def test_the_queue_is_seen_edited_moved_and_removed_in_both(browser: Brows
             await expect(each.queue).to_have_count(0)
 
 
-async def test_a_turn_whose_agent_never_ends_it_is_settled_by_a_person(browser: Browser, house: House) -> None:
+async def test_a_turn_that_never_ends_can_be_settled(browser: Browser, house: House) -> None:
     session_id = house.session()
     async with both(browser, house, f"session/{session_id}") as pages:
         desk, phone = (Talk(each) for each in pages)
