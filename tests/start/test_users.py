@@ -148,6 +148,7 @@ until test -s url; do sleep 0.1; done
 ID=$(turnwire prompt --new hello 2>&1 | sed -nE 's/.*session (s_[0-9a-f]+).*/\\1/p')
 dd if=/dev/zero of=full/rest bs=4096 2> /dev/null || true
 truncate -s -128K full/rest
+touch flood.err
 turnwire prompt -s "$ID" "/demo flood 2000" > flood.out 2> flood.err &
 until grep -q 'its disk is full' flood.err; do sleep 0.1; done
 turnwire explain "$ID" || true
