@@ -60,7 +60,7 @@ COMMANDS: dict[str, Row] = {
     "doctor": Row("doctor", "Check this machine, the settings and the agent."),
     "check": Row("", "Test an agent or client for ACP conformance.", "check"),
     "copy": Row("copy", "Copy a log into another one: from a data folder to PostgreSQL."),
-    "nodes": Row("nodes", "List the nodes that share a log, drain one, or move its sessions."),
+    "nodes": Row("nodes", "List the nodes that share a log, drain one, or move sessions."),
     "config": Row("config", "Show every setting and its source."),
     "dialects": Row("main", "List what one version of ACP cannot express in the other."),
     "completion": Row("main", "Print the completion script of a shell."),

@@ -43,7 +43,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 @click.group(cls=Group, examples=EXAMPLES)
 def nodes() -> None:
-    """List the nodes that share a log, drain one, or move its sessions."""
+    """List the nodes that share a log, drain one, or move sessions."""
 
 
 @nodes.command("list", cls=Command, examples="turnwire nodes list\nturnwire nodes list --json")
