@@ -1,4 +1,4 @@
-"""After a restart that the agent has outlived: what was not done is done, and what was done is not repeated."""
+"""Adoption after a restart: pending effects are performed, and performed ones are not repeated."""
 
 from __future__ import annotations
 
