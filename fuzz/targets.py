@@ -10,7 +10,6 @@ import asyncio
 import logging
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from turnwire.hosting.last_frames import KEPT_BYTES, LastFrames
 from turnwire.limits import Limits
 from turnwire.server.access.tokens import Identity, Role
 from turnwire.server.acp.connection import AcpConnection
+from turnwire.server.acp.subscription import Wake
 from turnwire.server.daemon import open_daemon
 from turnwire.server.settings.declared import Settings
 from turnwire.session.policy import KnownCall, amended, judge, read_request, read_rules
@@ -165,9 +165,12 @@ async def _answers(lines: list[bytes]) -> list[bytes]:
             connection = AcpConnection(daemon, Identity("fuzz", Role.OWNER), tasks)
 
             async def read() -> None:
-                async with aclosing(connection.all_frames()) as found:
-                    async for some in found:
-                        sent.extend(some)
+                wake = Wake()
+                reader = connection.join_all(wake)
+                while (found := connection.take(reader)) is not None:
+                    sent.extend(found)
+                    if not found:
+                        await wake.wait()
 
             tasks.start_soon(read)
             for line in lines:
