@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager, closing
 from pathlib import Path
 from random import Random
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -75,8 +76,8 @@ def text_of(event: Envelope) -> str | None:
     """Return the text of a message, or of its chunk."""
     if event.type != "session_update":
         return None
-    content = event.data["update"].get("content")
-    blocks = content if isinstance(content, list) else [content]
+    content: Any = event.data["update"].get("content")
+    blocks = cast("list[Any]", content) if isinstance(content, list) else [content]
     return next((each["text"] for each in blocks if each), None)
 
 

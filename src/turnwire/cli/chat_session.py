@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from turnwire import new_ids
 from turnwire.cli.output import printable
@@ -36,6 +36,7 @@ from turnwire.projections.view import View
 from turnwire.session import events as ev
 from turnwire.session.events import PermissionRequested
 from turnwire.session.inputs import WhenBusy
+from turnwire.session.state import NO_SETUP
 from turnwire.session.turn import TurnState
 
 SHOWN_TURNS = 3
@@ -385,7 +386,7 @@ class AgentPlace:
     async def enter(self, wanted: WantedSession) -> DaemonSession:
         if wanted.session is not None:
             return await self._daemon.find(SessionId(wanted.session))
-        return await self._daemon.create(wanted.cwd, Raw(b"[]"))
+        return await self._daemon.create(wanted.cwd, NO_SETUP)
 
     async def sessions(self) -> Sequence[ListedSession]:
         return [ListedSession(each) for each in reversed(await self._daemon.sessions())]

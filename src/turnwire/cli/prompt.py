@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import anyio
 import click
 from anyio.abc import TaskGroup
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
 from turnwire.cli.output import (
@@ -56,6 +56,7 @@ from turnwire.ids import PermissionId, PromptId, SessionId
 from turnwire.projections.view import View
 from turnwire.session import events as ev
 from turnwire.session.inputs import WhenBusy
+from turnwire.session.state import NO_SETUP
 
 EXAMPLES = """
 turnwire prompt "what does this project do?"        in the newest session of this folder, or a new one
@@ -223,7 +224,7 @@ async def _with_agent(
             click.echo(f"stderr: {printable(line)}", err=True)
 
     async with open_agent(command, wanted.cwd, on_stderr=show) as daemon:
-        yield await daemon.create(wanted.cwd, Raw(b"[]"))
+        yield await daemon.create(wanted.cwd, NO_SETUP)
 
 
 def _print_result(session_id: SessionId, prompt_id: str, **members: Any) -> None:

@@ -278,9 +278,7 @@ class FolderDaemon:
             if line:
                 announced = json.decode(line, type=_Announced)
                 data = None if self._data is None else str(self._data)
-                self._started = LocalDaemon(
-                    announced.url, announced.pid, data, announced.token, editors=self._hash
-                )
+                self._started = LocalDaemon(announced.url, announced.pid, data, announced.token, editors=self._hash)
                 return self._started
             status = await anyio.to_thread.run_sync(process.wait)
             log.seek(begins)

@@ -33,6 +33,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ from turnwire.hosting.guard import (
     remove_control_group,
     set_process_option,
 )
+from turnwire.hosting.peer import Breach
 from turnwire.hosting.stdio import StdioLink
 from turnwire.limits import Limits
 from turnwire.wire.ndjson import LineReader, Oversized
@@ -495,6 +497,16 @@ class Exit:
 
 class ProcessLink(FrameLink, Protocol):
     """The link to a process."""
+
+    @property
+    def breaches(self) -> Counter[str]:
+        """Number of dropped lines, by reason."""
+        ...
+
+    @property
+    def last_breaches(self) -> deque[Breach]:
+        """The newest dropped lines, each with its first bytes."""
+        ...
 
     def end_output(self) -> None: ...
 

@@ -28,6 +28,7 @@ from turnwire.ids import PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.session.events import SessionUpdated
 from turnwire.session.inputs import WhenBusy
+from turnwire.session.state import NO_SETUP
 from turnwire_testing import ManualClock
 from turnwire_testing.patience import WAIT_S
 
@@ -284,7 +285,7 @@ async def test_a_session_that_was_made_although_the_answer_was_lost_is_not_made_
 
     with anyio.fail_after(WAIT_S):
         async with playing(answer) as daemon, open_remote(daemon.url, "t", QUICK, None) as remote:
-            session = await remote.create("/work", Raw(b"[]"))
+            session = await remote.create("/work", NO_SETUP)
             assert (session.session_id, session.start, made[0]) == (made[1], 0, made[1])
 
 
@@ -314,7 +315,7 @@ async def test_a_client_id_that_the_session_has_forgotten_is_left_out() -> None:
 
     with anyio.fail_after(WAIT_S):
         async with playing(answer) as daemon, open_remote(daemon.url, "t", QUICK, None) as remote:
-            session = await remote.create("/work", Raw(b"[]"))
+            session = await remote.create("/work", NO_SETUP)
             await session.cancel(None)
             await session.cancel(None)
             named = [each.headers.get("turnwire-client-id") for each in daemon.asked[2:]]
