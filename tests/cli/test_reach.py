@@ -103,5 +103,4 @@ def test_a_daemon_elsewhere_that_wants_a_token_says_where_to_get_one(
         assert "turnwire token create NAME" in said
         assert "TURNWIRE_TOKEN" in said
         assert "--token-file FILE" in said
-        assert "cli-token" in said
         assert SECRET not in said
