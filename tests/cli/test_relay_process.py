@@ -154,9 +154,8 @@ def test_a_token_that_is_not_taken_is_told_of_and_not_shown(daemon: Served) -> N
     assert "0123456789" not in shown.err
 
 
-def test_an_address_without_acp_is_told_of(tmp_path: Path) -> None:
-    with served(tmp_path, "--no-acp") as daemon:
-        shown = daemon.run("stdio", "--daemon", daemon.url)
+def test_an_address_without_acp_is_reported(daemon: Served) -> None:
+    shown = daemon.run("stdio", "--daemon", f"{daemon.url}/elsewhere")
 
     assert (shown.code, shown.out) == (76, "")
     assert "serves ACP" in shown.err

@@ -142,9 +142,8 @@ async def test_the_page_changes_nothing_of_who_may_read_the_api(tmp_path: Path) 
         assert (await http.post("/")).status_code == 401
 
 
-@pytest.mark.parametrize("settings", [{"page": False}, {"rest": False}])
-async def test_the_page_can_be_off_and_is_off_without_rest(tmp_path: Path, settings: dict[str, Any]) -> None:
-    async with running_daemon(tmp_path / "d", **settings) as running, running.client() as http:
+async def test_the_page_can_be_off(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "d", page=False) as running, running.client() as http:
         for address in ADDRESSES.values():
             assert (await http.get(address)).status_code == 404
         assert (await http.get("/health")).status_code == 200

@@ -68,11 +68,6 @@ async def test_the_page_needs_no_credential_and_forbids_what_is_not_its_own(tmp_
     assert file.headers["content-type"] == "text/javascript; charset=utf-8"
 
 
-async def test_the_page_is_off_with_rest(tmp_path: Path) -> None:
-    async with running_daemon(tmp_path / "d", rest=False) as running, running.client() as http:
-        assert (await http.get("/docs")).status_code == 404
-
-
 @pytest.mark.full("needs a browser")
 async def test_a_browser_shows_every_route_and_asks_nobody_else(browser: Browser, tmp_path: Path) -> None:
     async with opened(browser, tmp_path) as (_, page, watch):

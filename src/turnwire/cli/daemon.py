@@ -382,7 +382,7 @@ def announce(daemon: Daemon, url: str, page: str, *, as_json: bool) -> None:
 
 def _can_be_scanned(settings: Settings) -> bool:
     """Return whether phones reach the daemon and a person reads the terminal."""
-    return settings.page and settings.rest and not is_loopback(settings.host) and sys.stdout.isatty()
+    return settings.page and not is_loopback(settings.host) and sys.stdout.isatty()
 
 
 def _show_qr_code(link: str) -> None:
@@ -415,7 +415,7 @@ def _lines(daemon: Daemon, page: str) -> list[tuple[str, str]]:
         *log,
         ("token", _token(daemon)),
     ]
-    if settings.page and settings.rest:
+    if settings.page:
         hint = "" if settings.no_auth else "  (valid once, for 10 minutes; `turnwire login` makes another)"
         lines.insert(0, ("page", f"{page}{hint}"))
     return lines

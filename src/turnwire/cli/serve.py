@@ -36,7 +36,7 @@ def serve(ctx: click.Context, as_json: bool, is_opened: bool, for_editors: bool,
     next start. A second signal stops it at once.
     """
     loaded = (editor_settings if for_editors else settings_from)(flags, agent_of(ctx))
-    if is_opened and not (loaded.settings.page and loaded.settings.rest):
+    if is_opened and not loaded.settings.page:
         raise click.UsageError("--open opens the page, and that is turned off; leave one of them out", ctx)
     from turnwire.cli.daemon import run_daemon
 

@@ -21,7 +21,7 @@ from turnwire.server.daemon import Daemon
 from turnwire.server.endpoint import Endpoint, PathEndpoints
 from turnwire.server.refusals import refuse_entry
 from turnwire.server.routes import page
-from turnwire.server.routes.table import ALWAYS, ENDPOINTS
+from turnwire.server.routes.table import ENDPOINTS
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,23 +45,17 @@ class Routes(Router):
 
 def create_routes(daemon: Daemon) -> Routes:
     """Build the routes that the daemon's settings enable, without the access middleware."""
-    settings = daemon.settings
-    endpoints = list(ENDPOINTS if settings.rest else ALWAYS)
-    if not settings.page:
-        endpoints = [each for each in endpoints if each not in page.ENDPOINTS]
-    sockets: dict[str, ASGIApp] = {}
-    if settings.acp:
-        connections = AcpConnections(daemon)
-        relay = None
-        if daemon.node_key is not None:
-            # Only a node of a cluster needs it, and it takes a tenth of a second to import.
-            from turnwire.server.cluster.relay import Relay
+    endpoints = [each for each in ENDPOINTS if daemon.settings.page or each not in page.ENDPOINTS]
+    connections = AcpConnections(daemon)
+    relay = None
+    if daemon.node_key is not None:
+        # Only a node of a cluster needs it, and it takes a tenth of a second to import.
+        from turnwire.server.cluster.relay import Relay
 
-            relay = Relay(daemon.owners, daemon.node_key, daemon.clock, daemon.limits, daemon.tasks)
-            daemon.metrics.relays = relay.count
-        endpoints += StreamableHttp(connections, relay).endpoints
-        sockets = dict.fromkeys((PATH, AGENT_PATH), Sockets(daemon, connections, relay))
-    return Routes(daemon, endpoints, sockets)
+        relay = Relay(daemon.owners, daemon.node_key, daemon.clock, daemon.limits, daemon.tasks)
+        daemon.metrics.relays = relay.count
+    endpoints += StreamableHttp(connections, relay).endpoints
+    return Routes(daemon, endpoints, dict.fromkeys((PATH, AGENT_PATH), Sockets(daemon, connections, relay)))
 
 
 def create_app(daemon: Daemon, routes: Routes | None = None) -> ASGIApp:

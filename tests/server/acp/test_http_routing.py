@@ -259,20 +259,3 @@ async def test_ids_are_no_credential_and_the_door_is_the_same_for_every_method(
                     await client.http.delete(PATH, headers=given),
                 ):
                     assert answer.status_code == status
-
-
-async def test_rest_can_be_off_while_acp_runs(tmp_path: Path) -> None:
-    async with talking(tmp_path / "d", rest=False) as talk:
-        http = talk.client.http
-        assert (await http.get("/session")).status_code == 404
-        assert (await http.get(f"/session/{talk.session_id}/events")).status_code == 404
-        assert (await http.get("/health")).status_code == 200
-        asked = await talk.client.prompt(talk.session_id, "say 1 hi")
-        assert (await talk.session.answer(asked))["result"]["stopReason"] == "end_turn"
-
-
-async def test_acp_can_be_off_while_rest_runs(tmp_path: Path) -> None:
-    async with running_daemon(tmp_path / "d", acp=False) as running, running.client() as http:
-        assert (await http.post(PATH, json=initialize())).status_code == 404
-        assert (await http.get(PATH, headers={"Accept": EVENTS})).status_code == 404
-        assert (await http.get("/session")).status_code == 200

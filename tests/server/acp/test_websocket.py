@@ -251,13 +251,6 @@ async def test_an_upgrade_elsewhere_is_404(tmp_path: Path) -> None:
         assert caught.value.response.status_code == 404
 
 
-async def test_there_is_no_socket_when_acp_is_off_and_one_when_rest_is(tmp_path: Path) -> None:
-    async with running_daemon(tmp_path / "a", acp=False) as running:
-        assert await refused(running) == 404
-    async with running_daemon(tmp_path / "b", rest=False) as running, started(running) as socket:
-        await socket.new()
-
-
 async def test_a_client_that_answers_no_ping_is_let_go(tmp_path: Path) -> None:
     class Deaf(ClientConnection):
         """A client that reads pings and sends nothing."""

@@ -60,7 +60,7 @@ def explained(loaded: Loaded, name: str) -> Explained:
 
 def test_every_field_is_in_the_table_once() -> None:
     assert sorted(row.name for row in SETTINGS) == sorted(each.name for each in fields(Settings))
-    assert len({row.name for row in (*SETTINGS, *LIMITS)}) <= 47, "make it a constant instead"
+    assert len({row.name for row in (*SETTINGS, *LIMITS)}) <= 45, "make it a constant instead"
     for row in LIMITS:
         assert getattr(Limits(), row.name.removeprefix("limits.")) == row.default
 
@@ -68,7 +68,7 @@ def test_every_field_is_in_the_table_once() -> None:
 def test_names_of_flags_and_variables_follow_from_the_name() -> None:
     rows = {row.name: row for row in (*SETTINGS, *LIMITS)}
     assert (rows["allow_origin"].flag, rows["allow_origin"].env) == ("--allow-origin", "TURNWIRE_ALLOW_ORIGIN")
-    assert (rows["rest"].flag, rows["rest"].flag_value) == ("--no-rest", False)
+    assert (rows["page"].flag, rows["page"].flag_value) == ("--no-page", False)
     assert (rows["no_auth"].flag, rows["no_auth"].flag_value) == ("--no-auth", True)
     assert (rows["port"].flag, rows["port"].flag_value) == ("--port", None)
     assert (rows["agent"].flag, rows["agent"].env) == (None, "TURNWIRE_AGENT")
@@ -163,7 +163,7 @@ def test_a_relative_path_in_the_file_starts_from_the_file(home: Path) -> None:
 
 def test_switches_read_the_usual_words(home: Path) -> None:
     for word in ("false", "0", "no", "OFF"):
-        assert load(home, environ={"TURNWIRE_REST": word}).settings.rest is False
+        assert load(home, environ={"TURNWIRE_PAGE": word}).settings.page is False
     for word in ("true", "1", "yes", "on"):
         assert load(home, environ={"TURNWIRE_NO_AUTH": word}).settings.no_auth is True
 
@@ -219,7 +219,7 @@ def test_a_token_is_never_shown(home: Path) -> None:
         ('port = "1"', "turnwire.toml: port is '1'; give a whole number from 0 to 65535"),
         ("port = true", "give a whole number"),
         ("port = 65536", "give a whole number"),
-        ("rest = 1", "give true or false"),
+        ("page = 1", "give true or false"),
         ('log = "disk"', "give one of sqlite, memory"),
         ('agent = "x"', "in TOML as a list"),
         ("agent = []", "give the program"),
@@ -247,7 +247,7 @@ def test_a_wrong_file_says_where_and_what_is_allowed(home: Path, toml: str, word
         ("TURNWIRE_PROT", "1", "did you mean TURNWIRE_PORT?"),
         ("TURNWIRE_LIMIT_QUEUE_LENGTH", "1", "did you mean TURNWIRE_LIMITS_QUEUE_LENGTH?"),
         ("TURNWIRE_PORT", "http", "TURNWIRE_PORT is 'http'; give a whole number from 0 to 65535"),
-        ("TURNWIRE_REST", "maybe", "TURNWIRE_REST is 'maybe'; give true or false"),
+        ("TURNWIRE_PAGE", "maybe", "TURNWIRE_PAGE is 'maybe'; give true or false"),
         ("TURNWIRE_AGENT", "'open", "give the program"),
         ("TURNWIRE_LIMITS_HEARTBEAT_S", "inf", "give a number from 0.05 to 3600"),
     ],
@@ -294,8 +294,6 @@ def test_a_file_with_a_token_must_be_private(home: Path) -> None:
         ({"tls_key": "k.pem"}, "TLS needs both"),
         ({"no_auth": True, "host": "0.0.0.0"}, "--no-auth would let anybody"),
         ({"no_auth": True, "token": SECRET}, "exclude each other"),
-        ({"rest": False, "acp": False}, "nothing is served"),
-        ({"rest": False, "page": True}, "the page needs REST"),
         ({"log": "memory", "data": "d"}, "a log in memory uses no folder"),
         ({"log": "memory", "durability": "full"}, "a log in memory has no durability"),
     ],
@@ -303,11 +301,6 @@ def test_a_file_with_a_token_must_be_private(home: Path) -> None:
 @pytest.mark.guarantee("G13")
 def test_nonsense_refuses_to_start_with_the_reason(home: Path, flags: dict[str, object], words: str) -> None:
     assert words in refusal(home, flags)
-
-
-def test_rest_and_acp_are_switched_off_alone(home: Path) -> None:
-    assert load(home, {"rest": False}).settings.acp is True
-    assert load(home, {"acp": False}).settings.rest is True
 
 
 def test_blocking_replies_can_be_forbidden(home: Path) -> None:

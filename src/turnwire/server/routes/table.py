@@ -39,7 +39,7 @@ def _document() -> dict[str, Any]:
     return openapi(ENDPOINTS)
 
 
-ALWAYS: tuple[Endpoint, ...] = (
+ENDPOINTS: tuple[Endpoint, ...] = (
     *health.ENDPOINTS,
     Endpoint(
         method="GET",
@@ -50,11 +50,6 @@ ALWAYS: tuple[Endpoint, ...] = (
         gives=dict,
         tag="daemon",
     ),
-)
-"""The routes of the daemon itself, which exist in every configuration."""
-
-ENDPOINTS: tuple[Endpoint, ...] = (
-    *ALWAYS,
     *capabilities.ENDPOINTS,
     *agents.ENDPOINTS,
     *tokens.ENDPOINTS,

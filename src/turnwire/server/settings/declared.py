@@ -165,8 +165,6 @@ class ForAgents:
 class ForClients:
     """Services for clients and operators."""
 
-    rest: Annotated[bool, About(kinds.switch(), "serve REST and SSE")] = True
-    acp: Annotated[bool, About(kinds.switch(), "serve ACP at /acp")] = True
     protocol: Annotated[
         int, About(kinds.number(1, 2, is_whole=True), "the newest ACP version offered to clients")
     ] = 2
@@ -356,18 +354,10 @@ def _rest(settings: Settings, given: frozenset[str]) -> list[tuple[bool, str]]:
     in_memory = settings.log == "memory"
     return [
         (
-            not settings.rest and not settings.acp,
-            "with neither REST nor ACP nothing is served; leave one of them on",
-        ),
-        (
             settings.default_agent is not None
             and settings.default_agent not in {each.name for each in settings.hosted()},
             f"default_agent is {settings.default_agent}, and there is no such agent; name one of"
             f" {', '.join(each.name for each in settings.hosted())}",
-        ),
-        (
-            not settings.rest and settings.page and "page" in given,
-            "the page needs REST; leave REST on, or turn the page off",
         ),
         (in_memory and "data" in given, "a log in memory uses no folder; leave data out, or set log to sqlite"),
         (
