@@ -28,7 +28,7 @@ async def test_the_link_to_a_held_agent_keeps_the_contract(check: Check, tmp_pat
     agents: list[HeldProcess] = []
 
     async def open_pair() -> Pair:
-        limits = Limits(link_buffer_bytes=64 * 1024)
+        limits = Limits(link_buffer_bytes=64 * 1024, stop_eof_s=0.1, stop_term_s=0.1, stop_kill_s=0.1)
         inward, outward = tmp_path / "inward", tmp_path / "outward"
         for each in (inward, outward):
             os.mkfifo(each)

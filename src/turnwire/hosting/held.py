@@ -622,7 +622,7 @@ class Holders:
 
         `hidden`: secrets that must not appear in the output of the agents.
         """
-        found: list[HeldProcess] = []
+        found: dict[Path, HeldProcess] = {}
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
             connection = socket.socket(socket.AF_UNIX)
             try:
@@ -633,11 +633,15 @@ class Holders:
                 connection.close()
                 path.unlink(missing_ok=True)
                 continue
-            found.append(HeldProcess("", connection, hidden, limits, sleep))
+            found[path] = HeldProcess("", connection, hidden, limits, sleep)
         async with anyio.create_task_group() as tasks:
-            for each in found:
+            for each in found.values():
                 tasks.start_soon(each.greet)
-        return [each for each in found if each.exit is None or each.pid]
+        for path in [path for path, each in found.items() if each.exit is not None and not each.pid]:
+            # It was being killed, and still accepted the connection.
+            del found[path]
+            path.unlink(missing_ok=True)
+        return list(found.values())
 
 
 @contextmanager

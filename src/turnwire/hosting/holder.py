@@ -38,7 +38,7 @@ Protocol, version 1. A message is a kind (1 byte), the length of its payload (u3
                      .                                      the end of the notes
                      O  position u64, bytes                 stdout from that byte
                      E  bytes                               stderr
-                     o, e, b                                end of stdout; of stderr; the agent closed its stdin
+                     o, e, b                                end of stdout; of stderr; nothing reads stdin any more
                      W  count u64                           bytes of input that the agent has accepted
                      S  JSON                                a status as a guard reports it
 """
@@ -132,7 +132,8 @@ class Holder(Tree):
                 break
         self._end_output()
         self._end_errors()
-        self._end_input()
+        if self._stdin >= 0:
+            self._break_input()
         while not self._is_dismissed:
             self._serve()
         with suppress(OSError):
@@ -259,14 +260,17 @@ class Holder(Tree):
         except BlockingIOError:
             pass
         except OSError:
-            self._end_input()
-            self._send(message(b"b"))
+            self._break_input()
             return
         if self._written - self._told_written > self._report_bytes:
             self._told_written = self._written
             self._send(message(b"W", U64.pack(self._written)))
         if self._is_input_ending and not self._input:
             self._end_input()
+
+    def _break_input(self) -> None:
+        self._end_input()
+        self._send(message(b"b"))
 
     def _end_input(self) -> None:
         self._input.clear()
