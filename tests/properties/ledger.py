@@ -35,6 +35,9 @@ class Ledger:
         self.resolved: set[str] = set()
         self.updates: Counter[bytes] = Counter()
         self.asked: Counter[str] = Counter()
+        self.steered: set[str] = set()
+        self.started_by_steering: set[str] = set()
+        """Prompts with which the agent began a turn when it was steered: they must not be sent again."""
         self.last: str | None = None
         """The turn that ran last, once it has ended."""
         self.closed = False
@@ -109,8 +112,14 @@ class Ledger:
         for effect in decision.effects:
             if isinstance(effect, ef.AskAgent):
                 self.asked[effect.prompt_id] += 1
+            if isinstance(effect, ef.SteerAgent):
+                self.steered.add(effect.prompt_id)
             named: str | None = getattr(effect, "prompt_id", None)
             assert named is None or named in self.accepted | self.by_agent, "an effect for a turn that never was"
+        asked = {each.prompt_id for each in decision.effects if isinstance(each, ef.AskAgent)}
+        offered = {each.prompt_id for each in decision.events if isinstance(each, ev.PromptOffered)}
+        assert offered - asked <= self.steered, "an offered prompt that the agent was never sent"
+        self.started_by_steering |= offered - asked
         answers = [each for each in decision.effects if isinstance(each, ef.AnswerAgent)]
         resolved = [each for each in decision.events if isinstance(each, ev.PermissionResolved)]
         assert len(answers) <= len(resolved), "the agent is answered more often than its questions are resolved"
@@ -130,7 +139,8 @@ class Ledger:
         assert {each.request_id for each in state.permissions} == self.questions - self.resolved
         assert state.agent is not None or not state.running_children, "a child runs at no agent"
         assert state.unsettled == bool(self.open_turns or self.questions - self.resolved)
-        assert self.asked == Counter((set(self.begun) - self.by_agent) | self.offered)
+        sent = (set(self.begun) - self.by_agent) | self.offered
+        assert self.asked == Counter(sent - self.started_by_steering)
         waits = state.held is not None or any(each.steering for each in state.queue)
         assert state.turn or not state.queue or waits, "nothing starts"
         assert not self.updates or self.updates.most_common(1)[0][1] == 1, "an update twice"

@@ -26,7 +26,9 @@ LOOKED_S = 0.05
 @click.option("--url", help="The daemon's address, if several run.")
 @click.option("--data", type=click.Path(path_type=Path), help="Or its data folder.")
 def restart(url: str | None, data: Path | None) -> None:
-    """Restart the daemon on this machine. Its agents and their turns continue; clients see a pause.
+    """Restart the daemon; its turns continue.
+
+    Its agents continue, and clients see a pause.
 
     The new program is the one that is installed now, with the same arguments. Turns of agents that are no processes
     of the daemon, at an address for example, end.

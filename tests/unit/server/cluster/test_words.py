@@ -110,6 +110,7 @@ INPUTS: list[given.AnyInput] = [
     given.TimeLimitPassed(at=1, prompt_id=P),
     given.ChoicesTold(at=1, lost=(LostChoice("mode", "m", "why"),)),
     given.Recover(at=1),
+    given.Adopt(at=1, agent_session_id=AgentSessionId("a"), sent=((P, 3),), steered=(P,)),
 ]
 
 
