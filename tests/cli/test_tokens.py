@@ -101,7 +101,7 @@ def test_without_the_token_of_commands_the_advice_is_one_that_works(tmp_path: Pa
         assert daemon.run("token", "revoke", own).code == 0
         shown = daemon.run("token", "create", "another")
         assert shown.code == 77
-        assert "which each start of the daemon sees to" in shown.err
+        assert "A restart of the daemon recreates it" in shown.err
         assert daemon.stop() == 0
 
     with served(tmp_path) as daemon:

@@ -87,9 +87,11 @@ def nginx_words(folder: Path, site: str) -> list[str]:
 def caddy_command(folder: Path, port: int, upstream: str, tls: Tls) -> list[str]:
     site = (DEPLOY / "Caddyfile").read_text(encoding="utf-8")
     # Its own administration port and redirections are off, and the certificate is the test's.
-    here = f"{{\n\tadmin off\n\tauto_https off\n}}\n\nhttps://{NAME}:{port} {{\n"
-    here += f"\tbind 127.0.0.1\n\ttls {tls.cert} {tls.key}"
-    places = {f"\n{NAME} {{": f"\n{here}", "reverse_proxy 127.0.0.1:4170": f"reverse_proxy {upstream}"}
+    places = {
+        "\n{": "\n{\n\tadmin off\n\tauto_https off",
+        f"\n{NAME} {{": f"\nhttps://{NAME}:{port} {{\n\tbind 127.0.0.1\n\ttls {tls.cert} {tls.key}",
+        "reverse_proxy 127.0.0.1:4170": f"reverse_proxy {upstream}",
+    }
     (folder / "Caddyfile").write_text(swapped(site, **places), encoding="utf-8")
     return [find_tool("caddy"), "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
 

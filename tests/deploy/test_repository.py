@@ -39,7 +39,7 @@ def test_ci_runs_what_a_developer_runs() -> None:
 def test_what_is_run_is_there(command: str) -> None:
     words = command.split()
     if words[0] == "make":
-        assert {word for word in words[1:] if "=" not in word} <= make_targets()
+        assert set(re.sub(r"\S+=(\$\{\{.*?\}\}|\S+)", "", command).split()[1:]) <= make_targets()
     files = [word for word in words if "/" in word and not word.startswith(".venv/")]
     assert [word for word in files if not (ROOT / word).exists()] == []
 

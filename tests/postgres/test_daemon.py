@@ -202,7 +202,7 @@ def test_without_the_driver_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "asyncpg", None)
 
     async def start() -> None:
-        with pytest.raises(ConfigError, match=r"pip install turnwire\[postgres\]"):
+        with pytest.raises(ConfigError, match=r"pip install '\.\[postgres\]'"):
             async with running_daemon(tmp_path / "d", log="postgresql://h/db"):
                 pass
 

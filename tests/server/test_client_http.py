@@ -68,7 +68,7 @@ def says_where_a_token_is_from(error: Unauthenticated, url: str, token: str | No
     said = str(error)
     assert url in said
     assert ("none was given" in said) == (token is None)
-    for each in ("`turnwire token create NAME`", "TURNWIRE_TOKEN", "`token=…`", "--token-file"):
+    for each in ("`turnwire token create NAME`", "TURNWIRE_TOKEN", "`token=…`", "--token-file", "cli-token"):
         assert each in said
     assert token is None or token not in said
 

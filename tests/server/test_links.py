@@ -87,8 +87,8 @@ async def test_another_server_of_the_host_gets_half_a_login_and_can_do_nothing_w
 async def test_a_link_that_was_used_says_so_where_it_is(browser: Browser, tmp_path: Path) -> None:
     async with opened(browser, tmp_path) as (running, page):
         await page.goto(f"{running.url}/login#used")
-        await expect(page.locator("body")).to_contain_text("This link was used")
-        await expect(page).to_have_url(f"{running.url}/login")
+        await expect(page.locator("body")).to_contain_text("This link has expired or was already used")
+        await expect(page).to_have_url(f"{running.url}/#/link-expired")
 
 
 async def test_without_the_page_a_login_says_what_it_is_good_for(browser: Browser, tmp_path: Path) -> None:

@@ -206,7 +206,9 @@ async def test_over_kills_every_turn_end_arrives_at_least_once_and_in_order(tmp_
     ended: dict[str, list[str]] = {}
     async with receiving(moody) as receiver, AsyncExitStack() as stack:
         config = tmp_path / "turnwire.toml"
-        config.write_text(f'[[webhooks]]\nurl = "{receiver.url}/hook"\nsecret = "{SECRET}"\n', encoding="utf-8")
+        # A turn must end with its daemon here, so agents do not outlive it.
+        words = f'limits = {{hold_s = 0}}\n[[webhooks]]\nurl = "{receiver.url}/hook"\nsecret = "{SECRET}"\n'
+        config.write_text(words, encoding="utf-8")
         config.chmod(0o600)
         sessions: list[str] = []
         for number in range(LIVES):

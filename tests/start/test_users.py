@@ -205,7 +205,7 @@ def test_terminal(machine: Machine) -> None:
     assert places == sorted(places)
     with machine.serving():
         with on_screen(machine.home, "chat", "--new", env=machine.env, program=machine.program) as chat:
-            chat.until("built-in, without a model · ~ · :help")
+            chat.until("Built-in agent (no model) · ~ · :help")
             chat.type("What is in this folder?", ENTER)
             chat.until("These files are in this folder")
             chat.type(":quit", ENTER)

@@ -45,6 +45,7 @@ from turnwire.errors import (
 )
 from turnwire.hosting.address import is_loopback
 from turnwire.hosting.backoff import Backoff, Chance, random
+from turnwire.hosting.local_daemon import TOKEN_FILE
 from turnwire.limits import Limits
 from turnwire.wire.jsonrpc import UNREADABLE
 
@@ -283,7 +284,8 @@ def no_token(url: str, *, had_one: bool, **context: Shown) -> Unauthenticated:
         else f"the daemon at {url} needs a token, and none was given"
     )
     return Unauthenticated(
-        f"{wrong}.\n  On its machine, `turnwire token create NAME` makes one.\n"
+        f"{wrong}.\n  On its machine, `turnwire token create NAME` makes one. Programs of the daemon's user there"
+        f" need none: they read {TOKEN_FILE} in its data folder. A restart of the daemon recreates it.\n"
         f"  Give it in {TOKEN_VARIABLE}, as `token=…` in a program, or with --token-file FILE.",
         **context,
     )
