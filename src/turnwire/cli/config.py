@@ -115,8 +115,6 @@ def editor_settings(flags: dict[str, Any], agent: Sequence[str]) -> Loaded:
         tls_key=None,
         token=None,
         no_auth=False,
-        rest=True,
-        acp=True,
         cluster_listen=None,
     )
     if loaded.is_default("log_level"):

@@ -92,6 +92,12 @@ class Daemon:
     def close(self) -> None:
         self.socket.close()
 
+    def leave(self) -> None:
+        """Disconnect, and return when the holder knows it."""
+        self.socket.shutdown(socket.SHUT_WR)
+        while self.socket.recv(MiB):
+            pass
+
 
 def message(kind: bytes, payload: bytes = b"") -> bytes:
     return struct.pack("<cI", kind, len(payload)) + payload
@@ -271,12 +277,13 @@ def test_a_full_spool_makes_the_agent_wait_and_loses_nothing(hold: Hold, tmp_pat
     assert daemon.output == b"".join(b"%07d\n" % number * (1 << 17) for number in range(24))
 
 
-def test_an_agent_that_ends_in_the_gap_is_reported_to_the_next_daemon(hold: Hold) -> None:
+def test_an_agent_that_ends_in_the_gap_is_reported_to_the_next_daemon(hold: Hold, tmp_path: Path) -> None:
     """H6."""
-    held = hold("sh", "-c", "read line; echo last words; echo why >&2; exit 3")
-    first = held.connect()
-    first.round(b"go\n")
-    first.close()
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    held = hold("sh", "-c", 'read line <"$1"; echo last words; echo why >&2; exit 3', "sh", str(gate))
+    held.connect().leave()
+    gate.write_text("go\n")
     second = held.connect()
     second.until(lambda: {b"o", b"e"} <= {*second.kinds} and "left" in second.status)
     assert (second.output, second.errors) == (b"last words\n", b"why\n")
